@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -41,6 +42,28 @@ def test_that_process_does_nothing_twice(restored: tuple[str, ...], folder: Path
         background.sync_files(*restored[1:])
     assert (folder / "file").read_text() == "good"
     assert _journals(folder) == 0
+
+
+def test_a_disk_that_did_not_confirm_them_is_told_by_status(
+    restored: tuple[str, ...], run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I4: nobody hears what that process says. What has changed since is still compared."""
+
+    def fail(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink() == folder / "file":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        background.sync_files(*restored[1:])
+    assert _journals(folder) == 1
+    (folder / "file").write_text("changed")
+    shown = " ".join(run("status").stdout.split())
+    assert f"the disk did not confirm the files that were restored in {folder}: look at the disk; what is lost" in shown
+    assert "changed ~ file" in shown
+    with lastgood.open(folder / ".lastgood", collect="never") as store:
+        assert [journal.doubted for journal in store.recovery("work").restores] == [True]
+        assert not store.recovery("work").clean
 
 
 def test_what_is_started_runs_by_itself(tmp_path: Path) -> None:

@@ -228,8 +228,9 @@ def release_dead_lease(catalog: Catalog, error: LeaseError) -> None:
 
 def interrupted_restores(engine: Engine, task_id: str, owner: str) -> list[Journal]:
     """Return the restores of a task's files that were begun and that nobody works on any more, and those whose files
-    may be lost since the system has started anew."""
-    return [each for each in pending_restores(engine, task_id, owner) if each.made is None or not each.is_of(boot_id())]
+    may be lost since the system has started anew, or when it does, because the disk did not confirm them."""
+    pending = pending_restores(engine, task_id, owner)
+    return [each for each in pending if each.made is None or each.doubted or not each.is_of(boot_id())]
 
 
 def pending_restores(engine: Engine, task_id: str, owner: str) -> list[Journal]:
@@ -238,7 +239,7 @@ def pending_restores(engine: Engine, task_id: str, owner: str) -> list[Journal]:
     called, and by no dead one."""
     mine = [each for each in engine.catalog.journals() if (each.task_id, each.owner) == (task_id, owner)]
     boot, since = boot_id() if mine else "", now() - SYNC_MICROSECONDS
-    mine = [each for each in mine if (each.applied_at_us or 0) < since or not each.is_of(boot)]
+    mine = [each for each in mine if (each.applied_at_us or 0) < since or each.doubted or not each.is_of(boot)]
     if not mine:
         return []
     from lastgood.files.roots import is_held

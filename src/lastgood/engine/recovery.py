@@ -13,7 +13,7 @@ from lastgood.engine.engine import Engine, interrupted_restores
 from lastgood.engine.load import LAST_GOOD, find_line, load_checkpoint, resolve, wrap
 from lastgood.engine.verify import Recording, Verification, recorded_damage, verify_stored
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError, UnavailableError
-from lastgood.local.process import is_alive, this_process
+from lastgood.local.process import boot_id, is_alive, this_process
 from lastgood.model.checkpoint import decode_record
 from lastgood.model.identity import check_name
 from lastgood.model.task import Journal, OpenStep
@@ -24,9 +24,9 @@ NEVER_GOOD = frozenset(("stage_failed", "cancelled", "before_restore"))
 
 class Recovery(msgspec.Struct, frozen=True):
     """How a task was found. `interrupted`: steps whose process is gone; `running`: all other open ones; `restores`: of
-    files, which nobody works on any more; `spooled`: checkpoints that wait for the store, those of this task, and
-    `aside` cannot come into it. `away`: why the store does not answer; then only what is spooled is known.
-    `head_unverified`: the newest checkpoint is intact, and no evidence speaks for or against it."""
+    files, which nobody works on any more, or which the disk did not confirm; `spooled`: checkpoints that wait for the
+    store, those of this task, and `aside` cannot come into it. `away`: why the store does not answer; then only what is
+    spooled is known. `head_unverified`: the newest checkpoint is intact, and no evidence speaks for or against it."""
 
     task_id: str
     owner: str
@@ -160,6 +160,9 @@ def _advise_spooled(spooled: int, aside: int) -> list[str]:
 
 def _advise_restore(journal: Journal) -> str:
     folders = ", ".join(folder.path for folder in journal.folders)
+    if journal.made is not None and journal.is_of(boot_id()):
+        said = f"the disk did not confirm the files that were restored in {folders}: look at the disk"
+        return f"{said}; what is lost when the system stops is put there again when the task is opened after that"
     if journal.made is not None:
         said = f"the system stopped before the files that were restored in {folders} were sure to be on disk"
         return f"{said}: open the task with that workspace, and what is lost is put there again"

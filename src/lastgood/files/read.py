@@ -314,7 +314,7 @@ def _is_database(folder: int, name: bytes) -> bool:
 
 
 def _back_up(path: str, job: ReadJob, sink: BlobSink, scratch: Path, deadline: float) -> Content | LeftOut:
-    from lastgood.local.database import copy_database
+    from lastgood.local.database import copy_database, remove_copy
 
     try:
         copy_database(path, job.seen[4:], scratch, deadline)
@@ -328,6 +328,6 @@ def _back_up(path: str, job: ReadJob, sink: BlobSink, scratch: Path, deadline: f
         return LeftOut(job.path, "unreadable", str(error))
     finally:
         with suppress(OSError):  # the sweep of drafts removes it one day
-            scratch.unlink(missing_ok=True)
+            remove_copy(scratch)
     assert isinstance(got, Content), "a file of our own changed"
     return got._replace(seen=job.seen)

@@ -2,7 +2,8 @@
 
 SQLite's own read-only mode is not enough: of a database in WAL mode it may make a -wal and a -shm file. So it is
 opened by what is there:
-- rollback journal: read-only; locks are honoured and nothing is made.
+- rollback journal: read-only; locks are honoured and nothing is made. If a transaction was never finished, only a copy
+  can be read: of both files, and rolled back.
 - WAL mode, no log or an empty one: everything is in the database, which is read as immutable; whether it stayed so
   is looked at afterwards.
 - WAL mode with a log: read-only with a read-only -shm. Where no reader ever registered, that is not possible; then
@@ -11,18 +12,20 @@ opened by what is there:
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from lastgood.errors import BusyError, CheckpointError, DiskFullError, InvalidError, NotFoundError, UnavailableError
-from lastgood.local.paths import Signature, is_recent, kind_of, show, signature
+from lastgood.local.paths import Signature, is_recent, kind_of, open_file, open_private, show, signature
+from lastgood.local.process import write_all
 
 T = TypeVar("T")
 Columns = dict[str, Any]
@@ -36,6 +39,8 @@ _MAX_VALUE_BYTES = 64 << 20
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 1 ms
 _WAL_MODE = 2
 _WRITE_ERRORS = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_FSYNC)
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""What a journal begins with, and ends with if it names a super-journal: that of a transaction in several databases."""
 _LOG_MODES = ("mode=ro&readonly_shm=1", "mode=ro")
 
 
@@ -101,24 +106,105 @@ def copy_database(path: str, identity: tuple[int, ...], to: Path, deadline: floa
             reading.copy(copy, deadline, blocks_writers=scene.modes == ("mode=ro",))
 
     try:
-        _read(path, scene, back_up)
+        try:
+            _read(path, scene, back_up)
+        except _UnfinishedError:
+            if scene.log_size:
+                raise
+            _copy_rolled_back(path, scene, to)
     except _Moved as error:
         raise BusyError("the database is being written") from error
+
+
+def remove_copy(path: Path) -> None:
+    """Remove a copy and what lies beside it: the next one of that name would be taken for its database."""
+    for ending in ("", "-journal", "-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
+def _copy_rolled_back(path: str, scene: _Scene, to: Path) -> None:
+    """Copy a database and the journal of a transaction that was never finished, and roll it back in the copy. The two
+    files stay as they are, for the program that they belong to."""
+    journal, copied = f"{path}-journal", Path(f"{to}-journal")
+    try:
+        seen = [signature(os.lstat(each)) for each in (path, journal)]
+        if seen[0] != scene.file or not all(_wait_for_tick(each[3]) for each in seen):
+            raise _Moved
+        remove_copy(to)
+        _copy_file(path, to)
+        _copy_file(journal, copied)
+        if seen != [signature(os.lstat(each)) for each in (path, journal)]:
+            raise _Moved
+        if _is_to_be_applied(copied, os.path.realpath(os.path.dirname(path)), seen[0][1]):  # noqa: PTH120
+            with closing(sqlite3.connect(to, isolation_level=None)) as copy:
+                copy.execute("PRAGMA schema_version").fetchone()
+    except FileNotFoundError as error:
+        raise _Moved from error
+    except (OSError, sqlite3.Error) as error:
+        is_its_own = _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        raise _translate(error) if is_its_own else _not_copied(error) from error
+
+
+def _is_to_be_applied(journal: Path, folder: str, size: int) -> bool:
+    """Return whether the transaction of a copied journal is to be rolled back, and make that safe.
+
+    Whoever wrote the journal is not trusted. SQLite would open, and delete, what it names as its super-journal: that is
+    wiped out. A transaction whose super-journal is gone was committed; one that is said to lie elsewhere is not looked
+    for. SQLite would also make the database as long as the journal says.
+    """
+    with journal.open("r+b") as file:
+        data = file.read(28)
+        pages, page_size = int.from_bytes(data[16:20]), int.from_bytes(data[24:28])
+        end = file.seek(0, os.SEEK_END)
+        if pages * (page_size or 65536) > size + end:
+            raise InvalidError("the journal of the database is damaged")
+        file.seek(max(end - 16, 0))
+        if not (tail := file.read(16)).endswith(_JOURNAL):
+            return True
+        length = min(int.from_bytes(tail[:4]), end - 16, 4096)
+        file.seek(end - 16 - length)
+        where, name = os.path.split(os.fsdecode(file.read(length)))
+        file.seek(end - 8)
+        file.write(bytes(8))
+    if where != folder:
+        raise InvalidError("a transaction in several databases was not finished: open it with its program once")
+    return os.path.lexists(os.path.join(folder, name))  # noqa: PTH118
+
+
+def _copy_file(path: str, to: Path) -> None:
+    """Copy a file into a private one, with holes for zeros."""
+    with os.fdopen(open_private(to, os.O_CREAT | os.O_EXCL | os.O_WRONLY), "wb", 0) as copy:
+        for part in _read_parts(path):
+            if part.count(0) == len(part):
+                copy.truncate(copy.seek(len(part), os.SEEK_CUR))
+            else:
+                write_all(copy.fileno(), part)
+
+
+def _read_parts(path: str) -> Iterator[bytes]:
+    """Read a file; an error is the file's own, and none of the disk that it is copied to."""
+    try:
+        with os.fdopen(open_file(None, path), "rb") as file:
+            yield from iter(lambda: file.read(1 << 20), b"")
+    except OSError as error:
+        raise InvalidError(f"the database cannot be read: {(error.strerror or '').lower()}") from error
 
 
 def _create(path: Path) -> sqlite3.Connection:
     """Make a database that nobody else uses, and that nobody needs after a crash."""
     try:
-        path.unlink(missing_ok=True)
+        remove_copy(path)
         database = sqlite3.connect(path, isolation_level=None)
     except (OSError, sqlite3.Error) as error:
-        raise _not_copied() from error
+        raise _not_copied(error) from error
     for pragma in ("journal_mode = OFF", "synchronous = OFF"):
         database.execute(f"PRAGMA {pragma}")
     return database
 
 
-def _not_copied() -> UnavailableError:
+def _not_copied(error: Exception) -> UnavailableError | DiskFullError:
+    if _code(error) == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError("the disk is full", hint="free some space and try again")
     return UnavailableError("the disk reported an error", hint="look at the disk and the log")
 
 
@@ -141,6 +227,10 @@ def _read(path: str, scene: _Scene, use: Callable[[str], T]) -> T:
 
 class _Moved(Exception):  # noqa: N818
     """A sign that what was read is not what was found before."""
+
+
+class _UnfinishedError(BusyError):
+    """A transaction was never finished, and has to be rolled back before the database can be read."""
 
 
 class _Scene(NamedTuple):
@@ -394,14 +484,15 @@ def _no_table(table: str) -> str:
     return f"the database has no table {show(table)}"
 
 
-def _translate(error: sqlite3.Error) -> CheckpointError:
+def _translate(error: Exception) -> CheckpointError:
     code = _code(error)
-    if code == sqlite3.SQLITE_FULL:  # and what follows: whoever only reads gets no such error, but a copy does
-        return DiskFullError("the disk is full", hint="free some space and try again")
-    if getattr(error, "sqlite_errorcode", 0) in _WRITE_ERRORS:
-        return _not_copied()
+    exactly = getattr(error, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_FULL or exactly in _WRITE_ERRORS:  # who only reads gets no such error, but a copy does
+        return _not_copied(error)
+    if exactly == sqlite3.SQLITE_READONLY_ROLLBACK:
+        return _UnfinishedError("a transaction of the database was never finished: open it with its program once")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PROTOCOL):
-        return BusyError("the database is locked by a writer, or by one that did not finish")
+        return BusyError("the database is locked by a writer")
     sentences = {
         sqlite3.SQLITE_NOTADB: "the file is not an SQLite database, or it is encrypted",
         sqlite3.SQLITE_CORRUPT: "the database is damaged",
@@ -413,5 +504,5 @@ def _translate(error: sqlite3.Error) -> CheckpointError:
     return InvalidError(sentences.get(code, "the database cannot be read"))
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -10,6 +10,7 @@ import msgspec
 
 from lastgood.engine.load import load_checkpoint
 from lastgood.errors import CheckpointError, InvalidError
+from lastgood.local.process import boot_id
 from lastgood.views.document import compose
 from lastgood.views.files import find_whole
 from lastgood.views.records import engine_of
@@ -89,7 +90,8 @@ def why_no_workspace(store: Store, folder: str) -> str | None:
 
 def _compare(store: Store, workspace: Workspace, found: Recovery, verbose: bool) -> WorkspaceFound:
     head, owner = found.head, found.owner
-    interrupted = [journal for journal in found.restores if workspace.has_all(journal.folders)]
+    in_flight = [journal for journal in found.restores if journal.made is None or not journal.is_of(boot_id())]
+    interrupted = [journal for journal in in_flight if workspace.has_all(journal.folders)]
     bound = workspace.bound(owner, head.task_id) if head else [None] * len(workspace.roots)
     names = {one.id: one for one in store.branches(found.task_id, owner=owner)} if head else {}
     branches = [names.get(one or "") for one in bound]

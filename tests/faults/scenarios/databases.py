@@ -16,8 +16,7 @@ PAGES = 30
 
 
 def _write(path: Path, mode: str, number: int, *, dies: bool) -> None:
-    """Commit a transaction; `dies`: in a process that is gone then, with a log in the middle of the next one. (With a
-    journal that would be taken back before anybody can read, so it is not captured, and said so.)"""
+    """Commit a transaction; `dies`: in a process that is gone then, in the middle of the next one."""
     child = os.fork() if dies else 0
     if child:
         assert os.waitpid(child, 0)[1] == 0
@@ -26,7 +25,7 @@ def _write(path: Path, mode: str, number: int, *, dies: bool) -> None:
     database.execute(f"PRAGMA journal_mode = {mode}")
     database.execute("PRAGMA cache_size = 5")  # what does not fit is written before the commit
     database.execute("CREATE TABLE IF NOT EXISTS t (x, y)")
-    for half_done in (False, True) if dies and mode == "wal" else (False,):
+    for half_done in (False, True) if dies else (False,):
         database.execute("BEGIN")
         database.execute("UPDATE t SET y = ?", (f"{number} {half_done} " * 300,))
         rows = [(number, f"{number} {half_done} {row} " * 300) for row in range(PAGES)]
