@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lastgood import Store, Task
     from lastgood.engine.options import Options
     from lastgood.files.roots import Root
-    from lastgood.local.location import Location
+    from lastgood.local.location import Config, Location
     from lastgood.model.task import Journal
 
 
@@ -114,7 +114,9 @@ class Invocation:
         does one with the name of its folder, as app:src. `pattern`: it may be a glob."""
         from glob import escape
 
-        folders = self.folders()
+        folders: str | dict[str, str] | None = None
+        with suppress(InvalidError):  # it is of another store: paths are those of its checkpoints
+            folders = self.folders()
         roots = {"": folders} if isinstance(folders, str) else folders or {}
         if not roots or path.partition(":")[0] in roots.keys() - {""}:
             return path
@@ -150,7 +152,10 @@ class Invocation:
         return default_task(find_config())
 
     def folders(self) -> str | dict[str, str] | None:
-        """Return the workspace that was named, else that of the nearest lastgood.toml; None: files are left alone."""
+        """Return the workspace that was named, else that of the nearest lastgood.toml; None: files are left alone.
+
+        InvalidError where that file is of another store: its folder must not be given the files of this one.
+        """
         if self.no_files:
             if self.workspace:
                 raise InvalidError("--workspace and --no-files contradict each other", hint="give one of them")
@@ -160,7 +165,29 @@ class Invocation:
         from lastgood.local.location import find_config
 
         config = find_config()
-        return None if config is None else config.folders()
+        folders = None if config is None else config.folders()
+        if config is not None and folders is not None and not self._is_store_of(config):
+            raise InvalidError(
+                f"the folder {config.folder} is of another store than {self.locate().place}, as its lastgood.toml says",
+                hint="--workspace DIR says whose files are meant; --no-files leaves files alone",
+            )
+        return folders
+
+    def _is_store_of(self, config: Config) -> bool:
+        """Return whether it is the store that a lastgood.toml names, or a copy of it: a backup has the same id."""
+        from lastgood.local.location import VARIABLE
+        from lastgood.opening import open_to_read
+
+        location = self.locate()
+        if location.found_by not in ("argument", VARIABLE) or location.catalog is None:
+            return True
+        with suppress(CheckpointError):
+            named = config.location()
+            if named.catalog is not None and named.catalog.resolve() == location.catalog.resolve():
+                return True
+            with open_to_read(location.place, None) as store, open_to_read(named.place, None) as own:
+                return store.info().id == own.info().id
+        return False
 
     def work_on(self, store: Store) -> Task:
         """Return the task with its workspace. This finishes or takes back a restore that was interrupted there."""
