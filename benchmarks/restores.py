@@ -4,31 +4,71 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Series, at_most, interleave
+from benchmarks.measure import Series, at_most, interleave, seconds
 from benchmarks.report import Findings
-from benchmarks.sides import Pair, Settings, settled
+from benchmarks.sides import Ours, Pair, Settings, settled
 from benchmarks.tree import change
+
+WRITE = """
+import itertools, os, sys
+with open(sys.argv[1], "wb", 0) as file:
+    for number in itertools.count():
+        file.seek(number % 2048 << 20)
+        file.write(os.urandom(1 << 20))
+        if number == 64:
+            print(flush=True)
+"""
+"""A program that writes as fast as it can: gigabytes that other programs' syncs would wait for."""
 
 
 def measure_restore(settings: Settings) -> Findings:
-    series = time_restores(settings.pair, 9)
-    ours, theirs = series["ours"], series["theirs"]
+    pair = settings.pair
+    plain = time_restores(pair, 9)
+    with _writing(settings.folder / "written"):
+        beside = time_restores(pair, 9, how=seconds)
+    watching = Ours(settings.folder / "watched", pair.trees["ours"], watch=True)
+    watched = time_restores(pair, 9, ours=watching)
+    watching.close()
+    rows = [("restore after 100 files changed", 1, plain)]
+    rows += [("… while another process writes gigabytes", 1.2, beside), ("… with the watcher", 0.2, watched)]
     return Findings(
-        [at_most("restore after 100 files changed", ours.median, theirs.median, 1, str(ours), str(theirs))],
-        ["Restoring: 80 files edited, 10 deleted, 10 added. Ours saves these first, and syncs; git does neither."],
+        [
+            at_most(name, each["ours"].median, each["theirs"].median, target, str(each["ours"]), str(each["theirs"]))
+            for name, target, each in rows
+        ],
+        ["Restoring: 80 files edited, 10 deleted, 10 added. Ours saves these first, durably; git does not."],
     )
 
 
-def time_restores(pair: Pair, rounds: int) -> dict[str, Series]:
-    base = pair.ours.save()
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Write to a file all the time."""
+    with subprocess.Popen([sys.executable, "-c", WRITE, str(path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+    path.unlink()
+
+
+def time_restores(
+    pair: Pair, rounds: int, *, ours: Ours | None = None, how: Callable[[Callable[[], Any]], float] = settled
+) -> dict[str, Series]:
+    side_of_us = ours or pair.ours
+    base = side_of_us.save()
     pair.theirs.save("--allow-empty")
 
     def restore_ours() -> None:
-        result = pair.ours.task.restore(base)
+        result = side_of_us.task.restore(base)
         assert (len(result.restored), len(result.deleted), result.failed) == (90, 10, ()), result
 
     actions: dict[str, Callable[[], Any]] = {
@@ -41,7 +81,7 @@ def time_restores(pair: Pair, rounds: int) -> dict[str, Series]:
 
         def restore() -> float:
             put_back = _disturb(pair.choose(side, 90, next(rounds_done)))
-            took = settled(actions[side])
+            took = how(actions[side])
             put_back()
             return took
 
