@@ -311,7 +311,7 @@ def test_history_is_narrowed_by_kind_type_time_and_number(run: Run, data: Run, r
     assert len(found("--since", "1h")) == 6
     later = dt.datetime.now() + dt.timedelta(days=1)  # noqa: DTZ005 - local time, as people type it
     assert found("--since", later.isoformat(timespec="minutes")) == []
-    assert "lastgood history --before 6" in run("history", "-n", "1").stderr
+    assert "`lastgood history -n 1 --before 6`" in run("history", "-n", "1").stderr
     for since in ("yesterday", "999999w", "0001-01-01"):
         assert "is not a moment" in run("history", "--since", since, code=2).stderr
     run("history", "--kind", "nothing", code=2)

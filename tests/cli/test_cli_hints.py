@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,3 +115,54 @@ def test_what_is_spooled_has_no_number_yet(run: Run, three: Path, monkeypatch: p
 
     monkeypatch.setattr(SQLiteCatalog, "require_ready", refuse)
     assert run("verify").stdout.startswith("work spooled 0")
+
+
+def printed_commands(text: str) -> list[str]:
+    return [" ".join(found.split()) for found in re.findall(r"`lastgood ([^`]+)`", text)]
+
+
+@pytest.fixture
+def far(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A store that has to be named, in a path with a space, and the options that name it, and its task."""
+    (folder / "my app").mkdir()
+    (folder / "my app/a.txt").write_text("one")
+    run("init", "my app", "--task", "a b")
+    return ["--store", "my app/.lastgood", "--task", "a b", "--user", "ann"]
+
+
+def test_commands_that_are_printed_act_on_the_store_that_was_given(run: Run, far: list[str]) -> None:
+    given = "--store 'my app/.lastgood' --task 'a b' --user ann"
+    run(*far, "save", "--workspace", "my app")
+    missing = run(*far, "show", "nothing", code=3).stderr
+    assert printed_commands(missing) == [f"{given} log"]
+    assert (
+        f"`lastgood {given} log`" in json.loads(run(*far, "show", "nothing", "--json", code=3).stderr)["error"]["hint"]
+    )
+    forked = run(*far, "fork", "HEAD", "--name", "b").stdout
+    assert printed_commands(forked) == [f"{given} branch --switch b"]
+    Path("my app/a.txt").write_text("two")
+    restored = run(*far, "restore", "@1", "--workspace", "my app")
+    assert printed_commands(restored.stderr) == [f"{given} undo --workspace 'my app'"]
+    run(*shlex.split(printed_commands(restored.stderr)[0]))
+    assert Path("my app/a.txt").read_text() == "two"
+
+
+def test_a_command_that_names_its_task_gets_no_second_one(run: Run, data: Run, three: Path) -> None:
+    branch = data("fork", "HEAD", "--name", "p", "--paused")["branchId"]
+    advice = data("--store", ".lastgood", "--task", "p", "status")["advice"]
+    assert printed_commands(" ".join(advice)) == [f"--store .lastgood resume {branch}"]
+    assert "`lastgood show --help`" in run("--store", "x", "show", "--what", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["log", "--all", "-n", "1", "--before", "3"], ["history", "--kind", "created", "-n", "1"], ["tasks", "-n", "1"]],
+    ids=lambda words: words[0],
+)
+def test_the_next_page_is_one_of_the_same_list(run: Run, three: Path, words: list[str]) -> None:
+    run("save", "--task", "other", "--set", "n=1")
+    first = run("--store", ".lastgood", *words)
+    [again] = printed_commands(first.stderr)
+    kept = shlex.split(again)[:-2]
+    assert kept == [word for word in ["--store", ".lastgood", *words] if word not in ("--before", "3")]
+    assert run(*shlex.split(again)).stdout != first.stdout

@@ -161,6 +161,7 @@ class App(click.Group):
         """Run, and end the process with the exit code that docs/reference/command-line.md names."""
         arguments = list(sys.argv[1:] if args is None else args)
         call = Invocation()
+        call.arguments = arguments
         for stream in (sys.stdout, sys.stderr):
             if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
                 reconfigure(errors="backslashreplace")
@@ -170,7 +171,8 @@ class App(click.Group):
                 code = super().main(arguments, "lastgood", **extra)
         except Exception as error:
             own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-            code = report(error, as_json=call.json or "--json" in own, interrupted=call.interrupted)
+            call.json = call.json or "--json" in own
+            code = report(error, call, call.interrupted)
         sys.exit(code if isinstance(code, int) else 0)
 
 

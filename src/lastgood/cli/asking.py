@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -74,7 +75,7 @@ def report_result(call: Invocation, task: str, control: Control, asked: RequestR
     asked = asked if wait is None else _wait_for(call, control, asked, wait)
     request, state = asked.request, control.state
     if request is not None and request.status == "refused":
-        raise ControlError(asked.note, hint=f"`lastgood status --task {task}` shows the work")
+        raise ControlError(asked.note, hint=f"`lastgood status --task {quote(task)}` shows the work")
     print_result(call, compose(asked, task_id=task, run_control_state=state), [_sentence(task, state, asked)])
     if request is not None and request.status == "open":
         say(call, f"request {short_id(request.id)}; `lastgood requests` lists it, --wait waits for it")

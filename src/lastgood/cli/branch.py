@@ -108,7 +108,8 @@ def fork(
             checkpoint=view_checkpoint(head),
         )
     sentence = f"forked @{made.origin_sequence} as @{head.sequence}, on the new branch {printable(made.name)}"
-    print_result(call, view, [sentence, f"Switch to it with `lastgood branch --switch {quote(printable(made.name))}`"])
+    switch = f"Switch to it with `lastgood branch --switch {quote(printable(made.name))}`"
+    print_result(call, view, [sentence, call.complete(switch)])
 
 
 class TreeRow(NamedTuple):

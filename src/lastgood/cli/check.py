@@ -58,7 +58,7 @@ def check(call: Invocation, read_data: bool) -> None:
     call.require_store()
     with counting(call, "checking") as stage:
         report = check_at(call.store, read_data, lambda done, of: stage("bytes read", done, of))
-    print_result(call, report, _check_lines(report))
+    print_result(call, report, _check_lines(call, report))
     if not report.ok:
         click.get_current_context().exit(IntegrityError.exit_code)
 
@@ -88,7 +88,7 @@ def repair(call: Invocation, accept_loss: bool, yes: bool) -> None:
         click.get_current_context().exit(IntegrityError.exit_code)
 
 
-def _check_lines(report: CheckReport) -> list[str]:
+def _check_lines(call: Invocation, report: CheckReport) -> list[str]:
     lines = [line for finding in report.findings[:MOST_FINDINGS] for line in _finding_lines(finding)]
     if len(report.findings) > MOST_FINDINGS:
         lines.append(f"… and {len(report.findings) - MOST_FINDINGS:,} more; --json has all")
@@ -101,7 +101,7 @@ def _check_lines(report: CheckReport) -> list[str]:
         verdict = styled("no damage", fg="green")
     else:
         verdict = styled(f"{counted(len(report.findings), 'problem')} found", fg="red")
-        verdict += "; `lastgood repair` repairs what it can"
+        verdict += call.complete("; `lastgood repair` repairs what it can")
     return [*lines, f"checked {text}", verdict]
 
 

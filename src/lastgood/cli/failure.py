@@ -55,29 +55,29 @@ _COMMANDS = (
 """Calls that the library's hints name, and the commands that do the same."""
 
 
-def report(error: Exception, *, as_json: bool, interrupted: str = "") -> int:
+def report(error: Exception, call: Format, interrupted: str = "") -> int:
     """Print what went wrong, and return the exit code. What is not meant for people is raised again.
 
     `interrupted`: what is true after Ctrl-C.
     """
     if isinstance(error, click.Abort):
-        said = f"interrupted; {interrupted}" if interrupted else "interrupted"
-        if as_json:
-            return _print("interrupted", said, None, INTERRUPTED, as_json)
+        said = call.complete(f"interrupted; {interrupted}" if interrupted else "interrupted")
+        if call.json:
+            return _print("interrupted", said, None, INTERRUPTED, call)
         click.echo(printable(said), err=True)
         return INTERRUPTED
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "lastgood"
-        return _print("usage", error.format_message(), f"Run `{command} --help` for usage.", USAGE, as_json)
+        return _print("usage", error.format_message(), f"Run `{command} --help` for usage.", USAGE, call)
     if isinstance(error, CheckpointError):
-        return _print(error.code, str(error), _hint(error), error.exit_code, as_json)
+        return _print(error.code, str(error), _hint(error), error.exit_code, call)
     if isinstance(error, OSError):
         detail = f"{error.filename}: {error.strerror}"
         hint = "look at the path and its permissions"
         if not error.filename:  # errors of the store are CheckpointErrors
             detail = f"the output could not be written: {(error.strerror or str(error)).lower()}"
             hint = "the command may have done its work: `lastgood status` shows that"
-        return _print(UnavailableError.code, detail, hint, UnavailableError.exit_code, as_json)
+        return _print(UnavailableError.code, detail, hint, UnavailableError.exit_code, call)
     raise error
 
 
@@ -118,8 +118,9 @@ def can_ask() -> bool:
     return sys.stdin.isatty()
 
 
-def _print(code: str, detail: str, hint: str | None, exit_code: int, as_json: bool) -> int:
-    if as_json:
+def _print(code: str, detail: str, hint: str | None, exit_code: int, call: Format) -> int:
+    hint = None if hint is None else call.complete(hint)
+    if call.json:
         click.echo(json_text({"error": {"code": code, "detail": detail, "hint": hint}}), err=True)
     else:
         click.echo(f"{styled('error:', err=True, fg='red')} {printable(detail)}", err=True)

@@ -68,7 +68,7 @@ def history(
     for line in table(rows, ("entry", "time", "what", "by", "about")):
         click.echo(fitted(line))
     if len(found) == limit:
-        say(call, f"Older entries: lastgood history --before {found[-1].sequence}")
+        say(call, f"Older entries: {call.again('--before', found[-1].sequence)}")
 
 
 def _show_store(call: Invocation, limit: int, before: int | None) -> None:

@@ -4,9 +4,11 @@ it prints."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +33,9 @@ clones a folder has not agreed to what stands in it."""
 COMPLETE = "_LASTGOOD_COMPLETE"
 """Set by the script of a shell that asks what could be typed next."""
 
+WITH_FILES = frozenset({"branch", "diff", "redo", "restore", "run", "run-step", "save", "status", "undo", "watch"})
+"""Commands that take --workspace."""
+
 ANY_PATH = click.Path(readable=False)
 """A path as it was given: whether it can be read is found when it is, with the rights of the moment."""
 
@@ -47,9 +52,32 @@ class Invocation:
         self.quiet = False
         self.workspace: tuple[str, ...] = ()
         self.no_files = False
+        self.arguments: Sequence[str] = ()
         self.alerts = AlertPrinter(self)
         self.interrupted = ""
         """What is true after Ctrl-C, for the person who pressed it."""
+
+    def complete(self, text: str) -> str:
+        """Return `text`, the commands in it with the options given here, without which they act on another store."""
+        return re.sub(r"`lastgood ([^`]+)`", lambda found: f"`lastgood {self._with_options(found[1])}`", text)
+
+    def _with_options(self, command: str) -> str:
+        words = command.split()
+        named = {word.partition("=")[0] for word in words} | ({"--task"} if self.task in words else set())
+        if "--help" in named:
+            return command
+        shared = {f"--{name}": getattr(self, name) for name in ("store", "task", "user", "owner")}
+        before = [text for name, value in shared.items() if value and name not in named for text in (name, value)]
+        files = named & WITH_FILES and not named & {"--workspace", "--no-files"}
+        after = [text for folder in self.workspace if files for text in ("--workspace", folder)]
+        return " ".join(part for part in (join(before), command, join(after)) if part)
+
+    def again(self, option: str, value: object) -> str:
+        """Return this command with another value of an option: the next page of a list."""
+        end = self.arguments.index("--") if "--" in self.arguments else len(self.arguments)
+        own, rest = list(self.arguments[:end]), self.arguments[end:]
+        own = [word for at, word in enumerate(own) if option not in (word, word.partition("=")[0], *own[at - 1 : at])]
+        return f"`lastgood {join([*own, option, str(value), *rest])}`"
 
     def locate(self) -> Location:
         """Return where the store is."""

@@ -64,7 +64,7 @@ def log(
         names = _branch_names(store, call.owner, task_id) if every else {}
         paged(_lines(found, head_id, names, verbose))
         if found and len(found) < total and (found[-1].sequence or 0) > 1:
-            say(call, f"{len(found)} of {total}; older ones: lastgood log --before {found[-1].sequence}")
+            say(call, f"{len(found)} of {total}; older ones: {call.again('--before', found[-1].sequence)}")
 
 
 def _branch_names(store: Store, owner: str | None, task_id: str) -> dict[str, str]:

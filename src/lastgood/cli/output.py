@@ -29,6 +29,8 @@ class Format(Protocol):
     json: bool
     quiet: bool
 
+    def complete(self, text: str) -> str: ...
+
 
 def printable_lines(text: str) -> str:
     """As `printable`, for text of several lines: line breaks and tabs stay."""
@@ -71,9 +73,9 @@ def print_result(call: Format, view: Any, lines: Iterable[str]) -> None:
 
 
 def say(call: Format, message: str) -> None:
-    """Print a remark for people, beside the data."""
+    """Print a remark for people, beside the data; commands in it take the options that this one was given."""
     if not call.json and not call.quiet:
-        click.echo(printable(message), err=True)
+        click.echo(printable(call.complete(message)), err=True)
 
 
 def styled(text: str, *, err: bool = False, **style: Any) -> str:

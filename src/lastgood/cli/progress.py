@@ -22,9 +22,10 @@ WAITING = {
 class EventLines:
     """Prints each event on a line of its own. `state` reads the control state of the work."""
 
-    def __init__(self, stream: TextIO, state: Callable[[], str | None]) -> None:
+    def __init__(self, stream: TextIO, state: Callable[[], str | None], complete: Callable[[str], str] = str) -> None:
         self._stream = stream
         self._state = state
+        self._complete = complete
         self._waits: str | None = None
 
     def __call__(self, event: ProgressEvent) -> None:
@@ -44,7 +45,7 @@ class EventLines:
         """Print once that it waits for a person."""
         waits = WAITING.get(state or "")
         if waits is not None and waits != self._waits:
-            self.note(waits)
+            self.note(self._complete(waits))
         self._waits = waits
 
 
@@ -54,7 +55,7 @@ def showing(call: Invocation, state: Callable[[], str | None]) -> Iterator[Calla
     if call.json or call.quiet:
         yield lambda event: None
         return
-    lines = EventLines(sys.stderr, state)
+    lines = EventLines(sys.stderr, state, call.complete)
     with call.alerts.onto(lines.note):
         yield lines
 

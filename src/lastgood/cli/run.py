@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,7 @@ def _print_outcome(
     how = "completed" if outcome.stopped is None else outcome.stopped
     print_result(call, view, [f"{printable(task_id)}: {printable(how)}, {place_text(head)}"])
     if outcome.stopped is not None:
-        say(call, f"`lastgood retry {task_id}`, and run it again: it resumes from there")
+        say(call, f"`lastgood retry {quote(task_id)}`, and run it again: it resumes from there")
 
 
 def _show_cause(call: Invocation, error: CheckpointError) -> None:
@@ -223,7 +224,7 @@ def run_step(
                     step.expect_file(_from_base(call, file))
                 saved = step.commit()
         except NotStartedError as failure:
-            report(failure.error, as_json=call.json)
+            report(failure.error, call)
             context.exit(failure.code)
         except (StopSignal, KeyboardInterrupt) as stop:
             call.interrupted = f"the command was ended, and the step {name} is recorded as failed"

@@ -75,7 +75,7 @@ def status(call: Invocation, verbose: bool) -> None:
                 here = _compare_files(call, store, found, verbose)
             if here is not None:
                 view = msgspec.structs.replace(view, workspace=here.view(), advice=[*view.advice, *here.advice()])
-    view = msgspec.structs.replace(view, advice=[in_commands(sentence) for sentence in view.advice])
+    view = msgspec.structs.replace(view, advice=[call.complete(in_commands(sentence)) for sentence in view.advice])
     print_result(call, view, _lines(call, view, found, here, waiting, verbose=verbose))
 
 
@@ -150,7 +150,7 @@ def _lines(
     fields: list[tuple[str, Any]] = [("store", view.store), ("found by", view.found_by)]
     if found is None:
         makes = "the first save" if call.locate().config is None else "`lastgood init`"
-        fields.append(("state", f"not there; {makes} makes a new one"))
+        fields.append(("state", call.complete(f"not there; {makes} makes a new one")))
     elif found.away is None:
         fields += [("format", view.format), ("size", size_text(view.size or 0))]
     fields.append(("task", view.task_id))
@@ -244,7 +244,7 @@ def tasks(call: Invocation, limit: int, after: int | None) -> None:
     lines = table(rows, ("task", "owner", "checkpoints", "active branch", "created"))
     print_result(call, {"tasks": found}, map(fitted, lines))
     if len(found) == limit:
-        say(call, f"Older tasks: lastgood tasks --after {found[-1].number}")
+        say(call, f"Older tasks: {call.again('--after', found[-1].number)}")
 
 
 @subcommand

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -161,9 +162,9 @@ def _count_task(store: Store, owner: str | None, task_id: str, found: Recovery) 
 def _advise(work: StatusView) -> list[str]:
     advice = []
     if work.question is not None:
-        advice.append(f"it waits for an answer: `lastgood answer {work.task_id}`")
+        advice.append(f"it waits for an answer: `lastgood answer {quote(work.task_id)}`")
     elif work.run_control_state == "paused":
-        advice.append(f"it is paused: `lastgood resume {work.task_id}` resumes it")
+        advice.append(f"it is paused: `lastgood resume {quote(work.task_id)}` resumes it")
     if work.run_control_state in ("running", "waiting_for_input", "paused") and not work.is_worked_on:
         advice.append("it is not running: run it again, and it resumes from its newest checkpoint")
     return advice
