@@ -36,8 +36,11 @@ def measure_restore(settings: Settings) -> Findings:
     watching = Ours(settings.folder / "watched", pair.trees["ours"], watch=True)
     watched = time_restores(pair, 9, ours=watching)
     watching.close()
-    rows = [("restore after 100 files changed", 1, plain)]
-    rows += [("… while another process writes gigabytes", 1.2, beside), ("… with the watcher", 0.2, watched)]
+    rows: list[tuple[str, float, dict[str, Series]]] = [
+        ("restore after 100 files changed", 1, plain),
+        ("… while another process writes gigabytes", 1.2, beside),
+        ("… with the watcher", 0.2, watched),
+    ]
     return Findings(
         [
             at_most(name, each["ours"].median, each["theirs"].median, target, str(each["ours"]), str(each["theirs"]))
