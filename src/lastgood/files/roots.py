@@ -226,6 +226,13 @@ def identify(path: str) -> FolderId:
     return FolderId(path, f"{found.st_ino:x}", f"{found.st_dev:x}", boot_id())
 
 
+def is_there(folder: FolderId) -> bool:
+    """Return whether a folder lies at its path; if not, it may be removed, moved, or not mounted now."""
+    with suppress(UnavailableError):
+        return identify(folder.path).is_same(folder)
+    return False
+
+
 def is_held(folder: FolderId, locks: Path) -> bool:
     """Return whether somebody captures or restores a folder now, in whatever process or container."""
     import fcntl
