@@ -377,11 +377,17 @@ class Store:
         return self._engine.catalog.open_steps(self._owner(owner), task_id)
 
     def abandon_step(self, step_id: str, reason: str = "", *, owner: str | None = None) -> None:
-        """Give up a step that will not be committed; the log keeps it."""
+        """Give up a step that will not be committed; the log keeps it. Also an interrupted restore of files, by the id
+        that `recovery` has: whatever lies in its folder stays so."""
         from lastgood.engine.step import end_step
 
+        for journal in self._engine.catalog.journals():
+            if journal.id == step_id and journal in pending_restores(self._engine, journal.task_id, self._owner(owner)):
+                self._engine.catalog.end_journal(step_id)
+                told = f"an interrupted restore of {journal.task_id!r} was abandoned"
+                return self._engine.alert(told, journal.task_id, code="restore_interrupted", severity="warning")
         reason = self._engine.options.redaction.text(check_text("reason", reason))
-        end_step(self._engine, self.user, self._owner(owner), step_id, "step_abandoned", reason)
+        return end_step(self._engine, self.user, self._owner(owner), step_id, "step_abandoned", reason)
 
     def recovery(self, task_id: str, *, owner: str | None = None) -> Recovery:
         """Report what was in flight, what the last good checkpoint is, and what to do."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.crash import run_until_crash
 
 import lastgood
 from lastgood.model.task import Process
@@ -240,3 +242,25 @@ def test_steps_that_begin_alike_are_told_apart(run: Run, three: Path) -> None:
     with lastgood.open() as store:
         steps = [store.task("work").step(name).begin() for name in ("a", "b")]
         assert "several open steps begin with" in run("steps", "--abandon", steps[0].id[:4], code=2).stderr
+
+
+def test_a_restore_whose_folder_is_gone_for_good_is_abandoned_as_its_advice_says(
+    run: Run, data: Run, folder: Path
+) -> None:
+    (folder / "file").write_text("old")
+    run("init", "--here")
+    (folder / "file").write_text("new")
+    run("save")
+    run_until_crash(
+        "rewind.FilesRestore._look_again = lambda *_: os._exit(9)\n"
+        "with lastgood.open(sys.argv[1], collect='never') as store:\n"
+        "    store.task('work', workspace=sys.argv[2]).restore('@1')\n",
+        folder / ".lastgood",
+        folder,
+    )
+    folder.rename(folder.parent / "gone")
+    store = f"--store={folder.parent / 'gone' / '.lastgood'}"
+    advice = data(store, "status", "--task", "work")["advice"][0]
+    (command,) = re.findall(r"if it is gone for good, `lastgood (steps --abandon \S+)` ends this", advice)
+    assert run(store, *command.split(), "--task", "work").stdout.startswith("abandoned an interrupted restore (")
+    assert "interrupted" not in data(store, "status", "--task", "work")["advice"][0]

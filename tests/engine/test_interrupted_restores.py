@@ -85,3 +85,38 @@ def test_a_deleted_task_begins_anew(store: lastgood.Store, work: Path) -> None:
     store.delete_task("t")
     assert store._engine.catalog.journals() == []
     save(store.task("t", workspace=work), work, "new")
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_one_whose_folder_is_gone_for_good_can_be_abandoned(
+    store: lastgood.Store, work: Path, made_anew: bool, tmp_path: Path
+) -> None:
+    """I4: whether it will come back, as one that is not mounted does, only a person knows."""
+    task = store.task("t", workspace=work)
+    old, before = save(task, work, "old"), save(task, work, "before")
+    restore_and_die(store, work, old)
+    assert "gone for good" not in store.recovery("t").advice[0]
+    away = work.rename(tmp_path / "away")
+    if made_anew:
+        work.mkdir()
+        store.task("t", workspace=work)
+    (journal,) = store.recovery("t").restores
+    assert f"if it is gone for good, store.abandon_step({journal.id!r}) ends this" in store.recovery("t").advice[0]
+    with pytest.raises(lastgood.ConflictError):
+        store.abandon_step(journal.id, owner="eve")
+    store.abandon_step(journal.id)
+    assert store.recovery("t").restores == ()
+    assert (away / "a").read_text() == "old"
+    store.purge_checkpoint(old.id)
+    store.task("t").save({"is": "a state"})
+    store.purge_checkpoint(before.id)
+
+
+def test_one_that_somebody_works_on_is_not_abandoned(store: lastgood.Store, work: Path) -> None:
+    task = store.task("t", workspace=work)
+    old, _ = save(task, work, "old"), save(task, work, "before")
+    restore_and_die(store, work, old)
+    (journal,) = store.recovery("t").restores
+    with task._handle.require_workspace().locked(), pytest.raises(lastgood.ConflictError):
+        store.abandon_step(journal.id)
+    assert [each.id for each in store.recovery("t").restores] == [journal.id]

@@ -142,20 +142,64 @@ def test_a_backup_on_a_read_only_disk_is_read_and_backed_up(
         assert [one.state["round"] for one in store.list_checkpoints("work")] == [2, 1, 0]
 
 
-def test_a_store_that_a_user_may_only_read_is_read_and_backed_up(tmp_path: Path) -> None:
+def as_somebody() -> list[str]:
     """Without root's right to write anywhere, and with the one to read: the interpreter may be root's alone."""
     setpriv = shutil.which("setpriv")
     if setpriv is None or os.geteuid() != 0:
         pytest.skip("NOT TESTED, a store that may only be read: that needs root and setpriv")
+    rights = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+    return [setpriv, "--reuid=12345", "--regid=12345", "--clear-groups", *rights, sys.executable]
+
+
+_SAVE_WITHOUT_PERMISSION = """
+import os, sys, lastgood
+theirs, mine, work = sys.argv[1:]
+with lastgood.open(theirs, user="ada", spool=mine + "-spool") as store:
+    for task in (store.task("work", workspace=False), store.task("other", workspace=work)):
+        for save in (lambda: task.save({"n": 2}), lambda: task.step("edit").__enter__()):
+            try:
+                print(save().status)
+            except lastgood.UnavailableError as error:
+                print(error)
+    print(store.task("work", workspace=False).save({}, on_failure="continue").status, store.spool_figures().depth)
+with lastgood.open(mine, user="ada", spool=mine + "-spool") as store:
+    task = store.task("work")
+    print(task.save({}).status)
+    for folder, _, files in os.walk(mine):
+        for each in [folder, *(os.path.join(folder, file) for file in files)]:
+            os.chmod(each, 0o500)
+    print(task.save({"n": 2}).status)
+"""
+
+
+def test_a_save_that_is_not_permitted_is_refused_and_a_permission_that_is_taken_away_may_come_back(
+    tmp_path: Path,
+) -> None:
+    """C10: it is no outage; what is spooled for a store that one may only read might never come into it."""
+    somebody = as_somebody()
+    with tempfile.TemporaryDirectory() as folder:
+        theirs, mine, work = (Path(folder) / name for name in ("theirs", "mine", "work"))
+        work.mkdir()
+        with lastgood.open(theirs, user="ada", spool=None) as store:
+            store.task("work").save({"n": 1})
+        subprocess.run(["chmod", "-R", "a+rX", theirs], check=True)
+        for each in (Path(folder), work):
+            os.chown(each, 12345, 12345)
+        script = [*somebody, "-c", _SAVE_WITHOUT_PERMISSION, *map(str, (theirs, mine, work))]
+        done = subprocess.run(script, capture_output=True, text=True, env={}, check=False)
+    refused = ["the store can only be read here"] * 4
+    assert done.stdout.splitlines() == [*refused, "lost 0", "stored", "spooled"], done.stderr
+
+
+def test_a_store_that_a_user_may_only_read_is_read_and_backed_up(tmp_path: Path) -> None:
+    somebody = as_somebody()
     with lastgood.open(tmp_path / "store", spool=None) as store:
         store.task("work").save({})
         store.backup(tmp_path / "copy")
     with tempfile.TemporaryDirectory() as theirs:
         os.chown(theirs, 12345, 12345)
-        rights = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
-        user = [setpriv, "--reuid=12345", "--regid=12345", "--clear-groups", *rights]
         words = ["-m", "lastgood.cli.main", "--store", f"{tmp_path}/copy", "backup", f"{theirs}/backup"]
-        done = subprocess.run([*user, sys.executable, *words], capture_output=True, text=True, env={}, check=False)
+        done = subprocess.run([*somebody, *words], capture_output=True, text=True, env={}, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("backed up 1 checkpoint ")
 

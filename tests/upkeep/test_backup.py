@@ -56,6 +56,23 @@ def test_a_backup_replaces_nothing(store: Store, tmp_path: Path) -> None:
         store.backup(tmp_path / "link")
 
 
+@pytest.mark.parametrize("place", ["store", "store/objects", "store/objects/new", "work", "work/new/deep"])
+@pytest.mark.parametrize("through_link", [False, True])
+def test_a_backup_lies_neither_in_its_store_nor_among_files_that_it_has(
+    store: Store, tmp_path: Path, place: str, through_link: bool
+) -> None:
+    """I1: the next save would take it along, and a restore remove it."""
+    before = sorted(tmp_path.rglob("*"))
+    to = tmp_path / place / "copy"
+    if through_link:
+        (tmp_path / "link").symlink_to(tmp_path / Path(place).parts[0])
+        to = tmp_path / "link" / to.relative_to(tmp_path / Path(place).parts[0])
+    with pytest.raises(InvalidError, match="store that it is of" if place.startswith("store") else "removed by a rest"):
+        store.backup(to)
+    (tmp_path / "link").unlink(missing_ok=True)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("name", ["copy", "*"])
 def test_a_backup_leaves_another_one_under_way_alone(store: Store, tmp_path: Path, name: str) -> None:
     other = tmp_path / ".copy.01a1ed41-2602-7693-b0a5-b3e6a402c7b8.partial"

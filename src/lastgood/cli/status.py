@@ -265,12 +265,14 @@ def steps(call: Invocation, abandon: str | None, yes: bool) -> None:
             if not rows:
                 say(call, f"no step of {task_id} is open")
             return
-        step = choose(found, abandon, "step")
+        step = choose([*found, *store.recovery(task_id, owner=call.owner).restores], abandon, "step")
+        name = printable(getattr(step, "name", "an interrupted restore"))
         if is_alive(step.process):
             told = f"process {step.process.pid} is running it, and what it commits will be refused"
-            confirm(call, f"abandon {printable(step.name)}; {told}", "steps --abandon of a running step", yes)
+            confirm(call, f"abandon {name}; {told}", "steps --abandon of a running step", yes)
         store.abandon_step(step.id, owner=call.owner)
-    print_result(call, {"abandoned": view_step(step)}, [f"abandoned {printable(step.name)} ({step.id})"])
+    ended = {"abandoned": view_step(step) if step in found else compose(id=step.id, task_id=step.task_id)}
+    print_result(call, ended, [f"abandoned {name} ({step.id})"])
 
 
 def _row(step: OpenStep) -> list[str]:

@@ -13,6 +13,7 @@ from lastgood.engine.engine import Engine, interrupted_restores
 from lastgood.engine.load import LAST_GOOD, find_line, load_checkpoint, resolve, wrap
 from lastgood.engine.verify import Recording, Verification, recorded_damage, verify_stored
 from lastgood.errors import IntegrityError, InvalidError, NotFoundError, UnavailableError
+from lastgood.files.roots import is_there
 from lastgood.local.process import boot_id, is_alive, this_process
 from lastgood.model.checkpoint import decode_record
 from lastgood.model.identity import check_name
@@ -159,14 +160,18 @@ def _advise_spooled(spooled: int, aside: int) -> list[str]:
 
 
 def _advise_restore(journal: Journal) -> str:
-    folders = ", ".join(folder.path for folder in journal.folders)
-    if journal.made is not None and journal.is_of(boot_id()):
-        said = f"the disk did not confirm the files that were restored in {folders}: look at the disk"
-        return f"{said}; what is lost when the system stops is put there again when the task is opened after that"
-    if journal.made is not None:
-        said = f"the system stopped before the files that were restored in {folders} were sure to be on disk"
-        return f"{said}: open the task with that workspace, and what is lost is put there again"
-    return f"a restore of the files in {folders} was interrupted: open the task with that workspace, which undoes it"
+    where = ", ".join(folder.path for folder in journal.folders)
+    if journal.made is None:
+        said = f"a restore of the files in {where} was interrupted: open the task with that workspace, which undoes it"
+    elif journal.is_of(boot_id()):
+        said = f"the disk did not confirm the files that were restored in {where}: look at the disk"
+        said = f"{said}; what is lost when the system stops is put there again when the task is opened after that"
+    else:
+        said = f"the system stopped before the files that were restored in {where} were sure to be on disk"
+        said = f"{said}: open the task with that workspace, and what is lost is put there again"
+    if all(map(is_there, journal.folders)):
+        return said
+    return f"{said}. It is not there now; if it is gone for good, store.abandon_step({journal.id!r}) ends this"
 
 
 def _advise(gone: list[OpenStep], running: list[OpenStep]) -> list[str]:

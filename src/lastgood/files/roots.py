@@ -226,6 +226,13 @@ def identify(path: str) -> FolderId:
     return FolderId(path, f"{found.st_ino:x}", f"{found.st_dev:x}", boot_id())
 
 
+def is_there(folder: FolderId) -> bool:
+    """Return whether a folder lies at its path; if not, it may be removed, moved, or not mounted now."""
+    with suppress(UnavailableError):
+        return identify(folder.path).is_same(folder)
+    return False
+
+
 def is_held(folder: FolderId, locks: Path) -> bool:
     """Return whether somebody captures or restores a folder now, in whatever process or container."""
     import fcntl
@@ -352,7 +359,7 @@ def _open(file: str) -> int:
             make_private(Path(file).parent)
             descriptor = open_private(file, how)
     except OSError as error:
-        raise _unusable() from error
+        raise _unusable(error) from error
     return move_off_standard_streams(descriptor)
 
 
@@ -374,7 +381,7 @@ def _wait(descriptor: int, root: Root, deadline: float, *, is_shared: bool) -> N
             return fcntl.flock(descriptor, how)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
-                raise _unusable() from error
+                raise _unusable(error) from error
             left = deadline - time.monotonic()
             if left <= 0:
                 raise _busy(root) from error
@@ -391,8 +398,10 @@ def _busy(root: Root) -> FolderBusyError:
     )
 
 
-def _unusable() -> UnavailableError:
-    return UnavailableError("the workspace's lock file cannot be used", hint="look at the disk and the log")
+def _unusable(error: OSError) -> UnavailableError:
+    is_read_only = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    told = "the store can only be read here" if is_read_only else "the workspace's lock file cannot be used"
+    return UnavailableError(told, hint="look at the disk, its permissions and the log")
 
 
 _held = _Held()

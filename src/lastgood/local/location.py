@@ -94,6 +94,13 @@ class Location(NamedTuple):
             return True
         return not any(path.stat().st_mode & 0o077 for path in (catalog, objects) if path.exists())
 
+    def may_write(self) -> bool:
+        """Return whether this user is permitted to write into it. A disk that can only be read is another matter."""
+        path = self.catalog
+        if path is None or not os.access(path, os.F_OK) or os.access(path, os.W_OK):
+            return True
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
     def parts(self) -> list[Path]:
         """Return the files and folders that it consists of, whether they are there or not."""
         if self.catalog is None:

@@ -83,6 +83,8 @@ class Spool:
         self._has_room = False
         self._next_look = 0.0
         self.closed = False
+        self._may_write = engine.location.may_write()
+        """Where it is not permitted, no save ever comes into the store; a permission taken away later may come back."""
         self.needs_disk = False
         self.clock: Callable[[], float] = time.monotonic
         self.pause: Callable[[float], None] = time.sleep
@@ -168,7 +170,7 @@ class Spool:
 
     def takes(self, error: UnavailableError) -> bool:
         """Return whether a save that failed with this error may be spooled."""
-        if self.closed or isinstance(error, NestedWriteError):
+        if self.closed or not self._may_write or isinstance(error, NestedWriteError):
             return False
         if self.needs_disk:
             self.entries.create()

@@ -43,6 +43,12 @@ def back_up(engine: Engine, user: str, to: str | os.PathLike[str], progress: Pro
         raise ConflictError(f"{destination} exists already", hint="give another path; a backup replaces nothing")
     if engine.location.catalog is None:
         raise InvalidError("a store in memory cannot be backed up", hint="open one at a path")
+    around = {destination.parent.resolve(), *destination.parent.resolve().parents}
+    if not around.isdisjoint(path.resolve() for path in (engine.location.place, *engine.location.parts()) if path):
+        raise InvalidError("a backup cannot lie in the store that it is of", hint="give a path elsewhere")
+    if inside := next((path for path in _captured_folders(engine) if path in around), None):
+        told = f"a backup in {inside} would be saved with the files there, and removed by a restore of them"
+        raise InvalidError(told, hint="give a path outside of the workspace")
     partial = destination.with_name(f".{destination.name}.{new_id()}.partial")
     try:
         make_folder(partial)
@@ -62,6 +68,16 @@ def back_up(engine: Engine, user: str, to: str | os.PathLike[str], progress: Pro
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return made._replace(path=destination)
+
+
+def _captured_folders(engine: Engine) -> Iterator[Path]:
+    """Yield the folders whose files are saved in the store."""
+    last = 0
+    while page := engine.catalog.tasks(None, last):
+        for task in page:
+            for branch in engine.catalog.branches(task):
+                yield from (Path(each.path).resolve() for each in engine.catalog.folders_of(task.owner, branch.id))
+        last = page[-1].number
 
 
 def _copy(engine: Engine, user: str, place: Location, progress: Progress) -> BackedUp:
