@@ -49,7 +49,7 @@ class FilesDiff:
     def _changes(self) -> list[tuple[str, list[TreeChange]]]:
         return [(name, list(self._compare(name))) for name in self._selected]
 
-    def _compare(self, name: str) -> Iterator[TreeChange]:
+    def _compare(self, name: str, *, renames: bool = True) -> Iterator[TreeChange]:
         """Compare the roots of that name. Of a list of files nothing is known but these."""
         from lastgood.compare.trees import compare_trees
 
@@ -61,7 +61,7 @@ class FilesDiff:
             unknown += ("deleted", "uncaptured")
         before, after = (None if root is None else root.tree for root in (old, new))
         files = sum(root.file_count for root in (old, new) if root is not None)
-        for change in compare_trees(before, after, self._read, renames=not unknown, files=files):
+        for change in compare_trees(before, after, self._read, renames=renames and not unknown, files=files):
             if change.kind not in unknown and (selected is None or selected.covers(change.path)):
                 yield change
 
@@ -97,6 +97,10 @@ class FilesDiff:
             text = unified(changes, self._read, max_bytes=max_bytes)
             parts.append(b"# %s\n" % name.encode() + text if name and text else text)
         return b"".join(parts)
+
+    def touches(self) -> bool:
+        """Return whether a path differs. No content is read, and a renamed file counts by both of its names."""
+        return any(True for name in self._selected for _ in self._compare(name, renames=False))
 
     def __bool__(self) -> bool:
         return any(changes for _, changes in self._changes)

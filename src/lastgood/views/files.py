@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lastgood.errors import NotFoundError
+from lastgood.errors import IntegrityError, NotFoundError
 from lastgood.views.document import compose, tagged
 from lastgood.views.records import engine_of
 
@@ -66,6 +66,16 @@ def changes_between(store: Store, old: Checkpoint | None, new: Checkpoint, owner
     if old is None or old.record.files is None or new.record.files is None or old.id == new.id:
         return []
     return store.compare_files(old.id, new.id, owner=owner).changes
+
+
+def touches(store: Store, checkpoint: Checkpoint, paths: Sequence[str], owner: str | None) -> bool:
+    """Return whether one of the paths changed in a checkpoint; also where damage leaves that open."""
+    if not checkpoint.integrity_ok or checkpoint.record.files is None:
+        return not checkpoint.integrity_ok
+    try:
+        return store.compare_files(None, checkpoint.id, paths=paths, owner=owner).touches()
+    except IntegrityError:
+        return True
 
 
 def holds_whole_folders(checkpoint: Checkpoint) -> bool:
