@@ -74,9 +74,10 @@ def test_a_store_that_is_away_gets_it_later(begin: Run, folder: Path, tmp_path: 
     assert data("log")["total"] == 2
 
 
-def test_watch_needs_to_be_told_what_to_do(run: Run, three: Path) -> None:
-    run("watch", code=2)
+def test_watch_saves_without_being_told_so(run: Run, three: Path) -> None:
+    assert "there is no workspace" in run("watch", code=2).stderr
     assert "there is no workspace" in run("watch", "--save", "--no-files", code=2).stderr
+    assert "above 0" in run("watch", "--every", "0s", code=2).stderr
 
 
 def test_the_message_says_what_changed(begin: Run, folder: Path, data: Run, on_a_terminal: Run) -> None:

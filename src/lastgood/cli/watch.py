@@ -34,16 +34,16 @@ LONGEST, MOST_NAMED = 40, 3
 
 
 @subcommand
-@click.option("--save", is_flag=True, help="Save a checkpoint when files have changed.")
+@click.option("--save", is_flag=True, expose_value=False, help="Save when files have changed: the default.")
 @click.option("--every", default="30s", show_default=True, callback=span, metavar="SPAN", help="How often at most.")
 @workspace_options
-def watch(call: Invocation, save: bool, every: float) -> None:
+def watch(call: Invocation, every: float) -> None:
     """Watch the workspace, and save what has changed, until Ctrl-C or SIGTERM. Checkpoints have the type `automatic`.
 
     It saves once more before it ends. While the store cannot take them, checkpoints are spooled.
     """
-    if not save or every <= 0:
-        raise click.UsageError("watch takes --save, and --every a span of time above 0")
+    if every <= 0:
+        raise click.UsageError("--every takes a span of time above 0")
     folders = call.folders()
     if folders is None:
         raise InvalidError("there is no workspace to watch", hint="give --workspace DIR, or `lastgood init` the folder")
