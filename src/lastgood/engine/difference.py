@@ -122,12 +122,7 @@ class Difference:
     @property
     def summary(self) -> str:
         """What changed, in one paragraph."""
-        words = self.files.summary
-        if self.after is None:
-            return words
-        count = len(self.state)
-        places = "1 place" if count == 1 else f"{count:,} places"
-        return f"{words} The state differs in {places}." if count else f"{words} The state is the same."
+        return summarize(self.files, None if self.after is None else self.state)
 
     def __bool__(self) -> bool:
         return bool(self.files) or bool(self.state)
@@ -136,6 +131,15 @@ class Difference:
         from lastgood.engine.checkpoint import as_html
 
         return as_html("Difference", before=self.before, after=self.after or "the files on disk", summary=self.summary)
+
+
+def summarize(files: FilesDiff | None, state: Sequence[StateChange] | None) -> str:
+    """Return what changed, in one paragraph; None was not compared."""
+    words = [] if files is None else [files.summary]
+    if state is not None:
+        places = "1 place" if len(state) == 1 else f"{len(state):,} places"
+        words.append(f"The state differs in {places}." if state else "The state is the same.")
+    return " ".join(words) or "Nothing was compared."
 
 
 def _by_name(roots: Sequence[FileRoot]) -> dict[str, FileRoot]:

@@ -30,12 +30,9 @@ class Compared(msgspec.Struct, frozen=True):
 
     def summary(self) -> str:
         """Return what differs in one paragraph."""
-        words = [] if self.files is None else [self.files.summary]
-        if self.state is not None:
-            count = len(self.state)
-            places = "1 place" if count == 1 else f"{count:,} places"
-            words.append(f"The state differs in {places}." if self.state else "The state is the same.")
-        return " ".join(words) or "Nothing was compared."
+        from lastgood.engine.difference import summarize
+
+        return summarize(self.files, self.state)
 
 
 def view_failed(failed: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
