@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -881,3 +882,25 @@ def test_files_of_another_branch_can_be_gone_on_with_as_the_hint_says(run: Run, 
     run(*hint.split())
     assert run("save", "--set", "n=3").stdout
     assert run("cat", "HEAD:a.txt").stdout == "mine\n"
+
+
+@pytest.mark.parametrize("words", [["diff"], ["restore"], ["log"], ["ls"]], ids=lambda words: words[0])
+def test_a_path_in_the_place_of_a_checkpoint_gets_the_command_that_takes_it(
+    run: Run, work: Path, words: list[str]
+) -> None:
+    (work / "src/b.py").write_text("changed\n")
+    (work / "my file").write_text("changed\n")
+    run("save")
+    (work / "src/b.py").write_text("changed again\n")
+    failed = run(*words, "src/b.py", code=3).stderr
+    hint = failed.split("hint: `lastgood ")[1].split("` takes it as a path")[0]
+    assert shlex.split(hint)[-1] == "src/b.py"
+    assert run(*shlex.split(hint)).stdout
+    assert "'my file'" in run(*words, "my file", code=3).stderr.split("hint: ")[1]
+    assert "takes it as a path" not in run(*words, "nowhere", code=3).stderr
+
+
+def test_a_summary_does_not_say_that_nothing_changed_where_the_state_did(run: Run, work: Path) -> None:
+    run("save", "--set", "n=77")
+    said = run("diff", "HEAD~1", "HEAD", "--summary").stdout
+    assert said == "No file changed. The state differs in 1 place.\n"

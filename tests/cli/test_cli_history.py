@@ -14,7 +14,7 @@ import click
 import pytest
 
 import lastgood
-from lastgood.cli import failure
+from lastgood.cli import failure, log
 
 Run = Callable[..., Any]
 
@@ -37,7 +37,7 @@ def test_log_goes_on_before_a_sequence_and_filters_by_type(run: Run, data: Run, 
     assert sequences(data("log", "--before", "3")) == [2, 1]
     said = data("log", "--type", "manual")
     assert (sequences(said), said["total"]) == ([3, 2, 1], 3)
-    assert data("log", "--type", "paused") == {"checkpoints": [], "total": 0}
+    assert data("log", "--type", "paused") == {"checkpoints": [], "total": 0, "older": None}
 
 
 def test_log_for_people_has_a_marker_tags_and_one_line_each(run: Run, data: Run, three: Path) -> None:
@@ -272,3 +272,51 @@ def test_history_of_the_whole_store_tells_of_deleted_tasks(run: Run, data: Run, 
     assert "task_deleted" in told
     assert "\u202e" not in told
     assert data("history", "--whole-store", "--before", str(entry["sequence"])) == {"entries": []}
+
+
+def test_log_lists_those_in_which_a_path_changed(run: Run, folder: Path) -> None:
+    def listed(*words: str) -> list[int]:
+        return sequences(json.loads(run("log", "--json", *words).stdout))
+
+    (folder / "src").mkdir()
+    (folder / "src/a.py").write_text("1")
+    (folder / "b.txt").write_text("1")
+    run("init")
+    (folder / "src/a.py").write_text("2")
+    run("save")
+    (folder / "b.txt").write_text("2")
+    run("save")
+    (folder / "src/a.py").rename(folder / "src/c.py")
+    run("save")
+    run("save", "--set", "n=1")
+    assert listed("--", "src/a.py") == [4, 2, 1]
+    assert listed("--", "src/c.py") == [4]
+    assert listed("--", "src") == [4, 2, 1]
+    assert listed("--", "*.txt", "src/c.py") == [4, 3, 1]
+    assert listed("--", "nothing") == []
+    assert listed("-n", "1", "--", "b.txt") == [3]
+    older = run("log", "-n", "1", "--", "b.txt").stderr
+    assert "`lastgood log -n 1 --before 3 -- b.txt`" in older
+    assert listed("-n", "1", "--before", "3", "--", "b.txt") == [1]
+
+
+def test_log_of_paths_compares_so_many_at_most(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "PAGE", 2)
+    monkeypatch.setattr(log, "MOST_PAGES", 2)
+    (folder / "a.txt").write_text("1")
+    run("init")
+    for number in range(5):
+        run("save", "--set", f"n={number}")
+    found = json.loads(run("log", "--json", "--", "a.txt").stdout)
+    assert (found["checkpoints"], found["older"]) == ([], 3)
+    assert "`lastgood log --before 3 -- a.txt`" in run("log", "--", "a.txt").stderr
+    assert sequences(json.loads(run("log", "--json", "--before", "3", "--", "a.txt").stdout)) == [1]
+
+
+def test_log_of_paths_lists_what_cannot_be_compared(run: Run, folder: Path) -> None:
+    (folder / "a.txt").write_text("1")
+    run("init")
+    (folder / "b.txt").write_text("1")
+    run("save")
+    damage(folder, 1)
+    assert [one[:6].split() for one in run("log", "--", "a.txt").stdout.splitlines()] == [["*", "@2"], ["@1"]]

@@ -74,6 +74,29 @@ def test_a_store_that_is_away_gets_it_later(begin: Run, folder: Path, tmp_path: 
     assert data("log")["total"] == 2
 
 
-def test_watch_needs_to_be_told_what_to_do(run: Run, three: Path) -> None:
-    run("watch", code=2)
+def test_watch_saves_without_being_told_so(run: Run, three: Path) -> None:
+    assert "there is no workspace" in run("watch", code=2).stderr
     assert "there is no workspace" in run("watch", "--save", "--no-files", code=2).stderr
+    assert "above 0" in run("watch", "--every", "0s", code=2).stderr
+
+
+def test_the_message_says_what_changed(begin: Run, folder: Path, data: Run, on_a_terminal: Run) -> None:
+    process = begin("1h")
+    (folder / "a.txt").write_text("two")
+    (folder / "new\x1b.py").write_text("new")
+    for number in range(3):
+        (folder / f"p{number}").write_text(str(number))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    [saved, _] = data("log")["checkpoints"]
+    assert saved["description"] == '~ a.txt, + "new\\033.py", + p0 and 2 more'
+    assert '~ a.txt, + "new\\033.py", + p0 and 2 more' in on_a_terminal("log")
+
+
+def test_a_message_is_short_whatever_files_are_called(begin: Run, folder: Path, data: Run) -> None:
+    process = begin("1h")
+    for letter in "xyz":
+        (folder / (letter * 200)).write_text(letter)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert len(data("log")["checkpoints"][0]["description"]) < 130

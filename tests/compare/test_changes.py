@@ -717,7 +717,7 @@ def test_the_summary_says_what_changed_where_and_how_much() -> None:
 
 
 def test_nothing_is_summarized_as_nothing() -> None:
-    assert summarize([]) == "Nothing changed."
+    assert summarize([]) == "No file changed."
 
 
 def test_the_summary_of_other_kinds_of_changes() -> None:

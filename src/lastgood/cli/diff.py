@@ -46,7 +46,7 @@ LONGEST = 200
 @click.argument("after", required=False, shell_complete=complete_checkpoints)
 @click.option("--state", is_flag=True, help="Only the state.")
 @click.option("--files", is_flag=True, help="Only the files, as a patch that `git apply` takes.")
-@click.option("--stat", is_flag=True, help="A line for each file.")
+@click.option("--stat", is_flag=True, help="A line for each file: lines added and removed.")
 @click.option("--summary", is_flag=True, help="One paragraph.")
 @workspace_options
 def diff(

@@ -12,7 +12,7 @@ EXAMPLES = {
     "watch": ("watch --save", "watch --save --every 5m"),
     "tag": ("tag green @12", "tag --delete green"),
     "status": ("status", "status --json"),
-    "log": ("log -n 50", "log --graph"),
+    "log": ("log -n 50", "log -- src/app.py"),
     "history": ("history --since 2h", "history --kind restored --kind undone"),
     "show": ("show @12", "show HEAD --state"),
     "diff": ("diff", "diff @12 HEAD -- src"),

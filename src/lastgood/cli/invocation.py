@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +35,9 @@ COMPLETE = "_LASTGOOD_COMPLETE"
 
 WITH_FILES = frozenset({"branch", "diff", "redo", "restore", "run", "run-step", "save", "status", "undo", "watch"})
 """Commands that take --workspace."""
+
+FOR_PATHS = {"cat": "cat HEAD", "diff": "diff --", "log": "log --", "ls": "ls HEAD", "restore": "restore HEAD"}
+"""How commands take the path of a file, which a person may have typed in the place of a checkpoint or a task."""
 
 ANY_PATH = click.Path(readable=False)
 """A path as it was given: whether it can be read is found when it is, with the rights of the moment."""
@@ -423,7 +426,14 @@ class SharedCommand(click.Command):
         for argument in self.params:
             if isinstance(argument, TaskArgument):
                 self._name_task(ctx, argument)
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except NotFoundError as error:
+            given = [*ctx.params.values(), ctx.obj.task]
+            path = next((word for word in given if type(word) is str and f" {word!r}" in str(error)), None)
+            if path and self.name in FOR_PATHS and os.path.lexists(path):
+                error.hint = f"`lastgood {FOR_PATHS[self.name]} {quote(path)}` takes it as a path"
+            raise
 
     def _name_task(self, ctx: click.Context, argument: TaskArgument) -> None:
         """Take the task that TASK names, unless what is given there is the next argument."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lastgood.cli.invocation import Invocation, Number, subcommand, task_argument
+from lastgood.cli.invocation import Invocation, Number, subcommand_with_paths, task_argument
 from lastgood.cli.output import (
     json_text,
     local_time,
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from lastgood import Checkpoint, Store
 
 WIDEST_TYPE, WIDEST_BRANCH = 18, 24
+PAGE, MOST_PAGES = 100, 10
+"""How many checkpoints are compared with their parents to find those that changed a path."""
 
 
-@subcommand
+@subcommand_with_paths
 @task_argument()
 @click.option("--limit", "-n", type=Number(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--all", "every", is_flag=True, help="Those of all branches, not only what led to HEAD.")
@@ -39,14 +41,22 @@ WIDEST_TYPE, WIDEST_BRANCH = 18, 24
 @click.option("--verbose", "-v", is_flag=True, help="With ids and times.")
 @click.option("--graph", is_flag=True, help="Draw all branches, as `lastgood branch` does.")
 def log(
-    call: Invocation, limit: int, every: bool, type_: str | None, before: int | None, verbose: bool, graph: bool
+    call: Invocation,
+    limit: int,
+    every: bool,
+    type_: str | None,
+    before: int | None,
+    verbose: bool,
+    graph: bool,
+    paths: tuple[str, ...],
 ) -> None:
-    """List the checkpoints that led to HEAD, newest first.
+    """List the checkpoints that led to HEAD, newest first; with paths after -- those in which one of them changed.
 
     * marks HEAD; v: its evidence holds, x: it does not, ?: there is none, !: it is damaged.
     """
-    if graph and (type_ or before or verbose or call.json):
-        raise click.UsageError("--graph draws branches: not with --type, --before, --verbose or --json")
+    if graph and (type_ or before or verbose or call.json or paths):
+        raise click.UsageError("--graph draws branches: not with --type, --before, --verbose, --json or paths")
+    paths = tuple(call.in_workspace(path, pattern=True) for path in paths)
     with call.open() as store:
         if graph:
             from lastgood.cli.branch import show_tree
@@ -55,16 +65,41 @@ def log(
             return
         task_id = call.task_id()
         line = task_id if every else find_active_line(store, call.owner, task_id)
-        found, total = store.page_checkpoints(line, limit, type_, before=before, owner=call.owner)
+        found, total, older = _find(store, call.owner, line, limit, type_, before, paths)
         head_id = find_head_id(store, call.owner, task_id)
         if call.json:
             listed = [view_listed(checkpoint, head_id) for checkpoint in found]
-            click.echo(json_text({"checkpoints": listed, "total": total}))
+            click.echo(json_text({"checkpoints": listed, "total": total, "older": older}))
             return
         names = _branch_names(store, call.owner, task_id) if every else {}
         paged(_lines(found, head_id, names, verbose))
-        if found and len(found) < total and (found[-1].sequence or 0) > 1:
-            say(call, f"{len(found)} of {total}; older ones: {call.again('--before', found[-1].sequence)}")
+        if older is not None and older > 1 and len(found) < total:
+            say(call, f"{len(found)} of {total}; older ones: {call.again('--before', older)}")
+
+
+def _find(
+    store: Store, owner: str | None, line: str, limit: int, type_: str | None, before: int | None, paths: Sequence[str]
+) -> tuple[list[Checkpoint], int, int | None]:
+    """Return checkpoints, how many there are in all, and before which there may be more. With paths so many are
+    compared with their parents at most."""
+    found: list[Checkpoint] = []
+    if not paths:
+        found, total = store.page_checkpoints(line, limit, type_, before=before, owner=owner)
+        return found, total, found[-1].sequence if len(found) == limit else None
+    from lastgood.views.files import touches
+
+    total = 0
+    for _ in range(MOST_PAGES):
+        page, total = store.page_checkpoints(line, PAGE, type_, before=before, owner=owner)
+        for checkpoint in page:
+            before = checkpoint.sequence
+            if touches(store, checkpoint, paths, owner):
+                found.append(checkpoint)
+            if len(found) == limit:
+                return found, total, before
+        if len(page) < PAGE:
+            return found, total, None
+    return found, total, before
 
 
 def _branch_names(store: Store, owner: str | None, task_id: str) -> dict[str, str]:

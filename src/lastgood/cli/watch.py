@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import click
 
 from lastgood.cli.input import span
 from lastgood.cli.invocation import Invocation, subcommand, workspace_options
-from lastgood.cli.output import counted, json_text, printable, say
+from lastgood.cli.output import change_line, counted, json_text, printable, say, shortened
 from lastgood.cli.status import spool_text
 from lastgood.cli.summary import place_text
 from lastgood.errors import BusyError, CheckpointError, InvalidError
@@ -27,19 +27,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lastgood import Store, Task
+    from lastgood.types import FileChange
+
+LONGEST, MOST_NAMED = 40, 3
+"""The characters of a path, and how many paths, that the message of a checkpoint names."""
 
 
 @subcommand
-@click.option("--save", is_flag=True, help="Save a checkpoint when files have changed.")
+@click.option("--save", is_flag=True, expose_value=False, help="Save when files have changed: the default.")
 @click.option("--every", default="30s", show_default=True, callback=span, metavar="SPAN", help="How often at most.")
 @workspace_options
-def watch(call: Invocation, save: bool, every: float) -> None:
+def watch(call: Invocation, every: float) -> None:
     """Watch the workspace, and save what has changed, until Ctrl-C or SIGTERM. Checkpoints have the type `automatic`.
 
     It saves once more before it ends. While the store cannot take them, checkpoints are spooled.
     """
-    if not save or every <= 0:
-        raise click.UsageError("watch takes --save, and --every a span of time above 0")
+    if every <= 0:
+        raise click.UsageError("--every takes a span of time above 0")
     folders = call.folders()
     if folders is None:
         raise InvalidError("there is no workspace to watch", hint="give --workspace DIR, or `lastgood init` the folder")
@@ -57,7 +61,7 @@ def watch(call: Invocation, save: bool, every: float) -> None:
 def _save(call: Invocation, store: Store, task: Task, failed: str) -> str:
     """Save if something has changed. What goes wrong is said once, and returned: it may be better next time."""
     try:
-        saved = save_changed(task)
+        saved = save_changed(task, _describe)
     except CheckpointError as error:
         if str(error) != failed:
             say(call, f"not saved: {error}")
@@ -69,6 +73,12 @@ def _save(call: Invocation, store: Store, task: Task, failed: str) -> str:
         how, more = ("spooled", f": {waiting}") if waiting else (how, "")
         click.echo(f"{how} of {printable(saved.task_id)} with {counted(saved.file_count, 'file')}{more}")
     return ""
+
+
+def _describe(changes: Sequence[FileChange]) -> str:
+    """Return what has changed, short enough for a line of `log`."""
+    shown = ", ".join(shortened(change_line(one), LONGEST) for one in changes[:MOST_NAMED])
+    return shown + (f" and {len(changes) - MOST_NAMED:,} more" if len(changes) > MOST_NAMED else "")
 
 
 @contextmanager

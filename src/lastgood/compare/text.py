@@ -233,7 +233,7 @@ def stat_line(stat: Stat) -> str:
 def summarize(stats: Sequence[Stat]) -> str:
     """Return one paragraph: how many paths, of which kinds and where; how many lines; the largest change."""
     if not stats:
-        return "Nothing changed."
+        return "No file changed."
     groups = []
     for is_folder, noun in ((False, "file"), (True, "folder")):
         named = False

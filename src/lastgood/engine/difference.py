@@ -49,7 +49,7 @@ class FilesDiff:
     def _changes(self) -> list[tuple[str, list[TreeChange]]]:
         return [(name, list(self._compare(name))) for name in self._selected]
 
-    def _compare(self, name: str) -> Iterator[TreeChange]:
+    def _compare(self, name: str, *, renames: bool = True) -> Iterator[TreeChange]:
         """Compare the roots of that name. Of a list of files nothing is known but these."""
         from lastgood.compare.trees import compare_trees
 
@@ -61,7 +61,7 @@ class FilesDiff:
             unknown += ("deleted", "uncaptured")
         before, after = (None if root is None else root.tree for root in (old, new))
         files = sum(root.file_count for root in (old, new) if root is not None)
-        for change in compare_trees(before, after, self._read, renames=not unknown, files=files):
+        for change in compare_trees(before, after, self._read, renames=renames and not unknown, files=files):
             if change.kind not in unknown and (selected is None or selected.covers(change.path)):
                 yield change
 
@@ -98,6 +98,10 @@ class FilesDiff:
             parts.append(b"# %s\n" % name.encode() + text if name and text else text)
         return b"".join(parts)
 
+    def touches(self) -> bool:
+        """Return whether a path differs. No content is read, and a renamed file counts by both of its names."""
+        return any(True for name in self._selected for _ in self._compare(name, renames=False))
+
     def __bool__(self) -> bool:
         return any(changes for _, changes in self._changes)
 
@@ -118,12 +122,7 @@ class Difference:
     @property
     def summary(self) -> str:
         """What changed, in one paragraph."""
-        words = self.files.summary
-        if self.after is None:
-            return words
-        count = len(self.state)
-        places = "1 place" if count == 1 else f"{count:,} places"
-        return f"{words} The state differs in {places}." if count else f"{words} The state is the same."
+        return summarize(self.files, None if self.after is None else self.state)
 
     def __bool__(self) -> bool:
         return bool(self.files) or bool(self.state)
@@ -132,6 +131,15 @@ class Difference:
         from lastgood.engine.checkpoint import as_html
 
         return as_html("Difference", before=self.before, after=self.after or "the files on disk", summary=self.summary)
+
+
+def summarize(files: FilesDiff | None, state: Sequence[StateChange] | None) -> str:
+    """Return what changed, in one paragraph; None was not compared."""
+    words = [] if files is None else [files.summary]
+    if state is not None:
+        places = "1 place" if len(state) == 1 else f"{len(state):,} places"
+        words.append(f"The state differs in {places}." if state else "The state is the same.")
+    return " ".join(words) or "Nothing was compared."
 
 
 def _by_name(roots: Sequence[FileRoot]) -> dict[str, FileRoot]:

@@ -98,8 +98,11 @@ def save_step(
     return _with_files(handle, draft, None, commit)
 
 
-def save_drifted(handle: Handle, type: str, message: str) -> Checkpoint | None:
-    """Save the files, unless they are the head's; on any head, as the state is its own.
+def save_drifted(
+    handle: Handle, type: str, message: str, describe: Callable[[Checkpoint, CapturedFiles], str] | None = None
+) -> Checkpoint | None:
+    """Save the files, unless they are the head's; on any head, as the state is its own. `describe` makes the message of
+    what has changed since the head.
 
     Return the checkpoint; None: there was nothing to save.
     """
@@ -110,7 +113,9 @@ def save_drifted(handle: Handle, type: str, message: str) -> Checkpoint | None:
     def commit(ready: Draft) -> Checkpoint:
         if seen is not None and isinstance(ready.files, tuple) and not has_drifted(ready.files, seen):
             return seen
-        return save_on_top(handle, ready)
+        if seen is not None and isinstance(ready.files, tuple) and describe is not None:
+            ready = msgspec.structs.replace(ready, message=describe(seen, ready.files))
+        return save_on_top(handle, _redact_message(handle.engine, ready))
 
     draft = make_draft(KEPT, type=type, message=message, **place_in_work(seen))
     made = _with_files(handle, draft, None, commit)

@@ -33,12 +33,9 @@ class Compared(msgspec.Struct, frozen=True):
 
     def summary(self) -> str:
         """Return what differs in one paragraph."""
-        words = [] if self.files is None else [self.files.summary]
-        if self.state is not None:
-            count = len(self.state)
-            places = "1 place" if count == 1 else f"{count:,} places"
-            words.append(f"The state differs in {places}." if self.state else "The state is the same.")
-        return " ".join(words) or "Nothing was compared."
+        from lastgood.engine.difference import summarize
+
+        return summarize(self.files, self.state)
 
 
 def view_failed(failed: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
@@ -84,6 +81,16 @@ def find_whole(store: Store, checkpoint: Checkpoint, owner: str) -> Checkpoint |
         except (NotFoundError, IntegrityError):
             break
     return None
+
+
+def touches(store: Store, checkpoint: Checkpoint, paths: Sequence[str], owner: str | None) -> bool:
+    """Return whether one of the paths changed in a checkpoint; also where damage leaves that open."""
+    if not checkpoint.integrity_ok or checkpoint.record.files is None:
+        return not checkpoint.integrity_ok
+    try:
+        return store.compare_files(None, checkpoint.id, paths=paths, owner=owner).touches()
+    except IntegrityError:
+        return True
 
 
 def compare_states(task: Task, old: Checkpoint, new: Checkpoint | None) -> list[StateChange] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lastgood import Checkpoint, Store, Task
+    from lastgood.engine.gather import CapturedFiles
     from lastgood.engine.workspace import Folders, Workspace
     from lastgood.model.task import Journal
     from lastgood.types import BranchInfo, FileChange, Recovery, Skipped
@@ -114,12 +116,20 @@ def _compare(store: Store, workspace: Workspace, found: Recovery, verbose: bool)
     return WorkspaceFound(places, since, changes, skipped=skipped, is_elsewhere=is_other, is_newest=is_newest)
 
 
-def save_changed(task: Task) -> Checkpoint | None:
-    """Save the files of a task on top of its head, if they are not the head's; None: they are."""
+def save_changed(task: Task, describe: Callable[[Sequence[FileChange]], str]) -> Checkpoint | None:
+    """Save the files of a task on top of its head, if they are not the head's; None: they are. `describe` makes the
+    message."""
+    from lastgood.engine.difference import FilesDiff
     from lastgood.engine.save import save_drifted
 
+    def message(head: Checkpoint, present: CapturedFiles) -> str:
+        read = task._handle.engine.blobs.read_with(present.gathered)
+        with suppress(CheckpointError):  # while the store is away the head's cannot be read
+            return describe(FilesDiff(head.record.files or (), present.roots, read).changes)
+        return ""
+
     task.refresh()
-    return save_drifted(task._handle, "automatic", "")
+    return save_drifted(task._handle, "automatic", "", message)
 
 
 def watcher_file(store: Store, folders: Folders) -> Path:
