@@ -1166,3 +1166,32 @@ def test_a_database_that_is_only_read_by_others_can_be_restored(place: Bench) ->
         assert database.execute("SELECT count(*) FROM t").fetchone() == (2,)
         assert task.restore(saved[0]).failed == ()
     assert _rows(path) == [1]
+
+
+@pytest.mark.parametrize("name", ["", "app"])
+def test_what_a_restore_kept_by_name_is_listed_read_and_copied_with_the_rest(place: Bench, name: str) -> None:
+    """B5, B10: it had been called left out, though it could be restored."""
+    store, root = place
+    task = store.task("t", workspace={name: root} if name else root)
+    for path in ("a", "deep/kept", "deep/b"):
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text("captured")
+    first = task.save({})
+    (root / ".gitignore").write_text("kept\nlog\n")
+    (root / "deep/kept").write_text("ignored since")
+    (root / "log").write_text("never captured")
+    before = task.restore(first).before
+    assert before is not None
+    start = f"{name}:" if name else ""
+    assert store.read_file(before.id, f"{start}deep/kept") == b"ignored since"
+    assert store.read_file(before.id, f"{start}deep/b") == b"captured"
+    with pytest.raises(NotFoundError, match="left out of this checkpoint"):
+        store.read_file(before.id, f"{start}log")
+    listed = {info.path: info.kind for info in store.list_files(before.id, f"{start}deep")}
+    assert listed == {f"{start}deep/b": "file", f"{start}deep/kept": "file"}
+    top = store.list_files(before.id, start.removesuffix(":"))
+    assert ("log", "left out") in [(info.path.removeprefix(start), info.kind) for info in top]
+    assert [info.path for info in store.list_files(before.id)] == (["app"] if name else [info.path for info in top])
+    copied = task.copy_files(before, root.parent / "copy")
+    assert sorted(copied) == [start + path for path in (".gitignore", "a", "deep", "deep/b", "deep/kept")]
+    assert (root.parent / "copy" / name / "deep/kept").read_text() == "ignored since"

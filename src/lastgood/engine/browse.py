@@ -43,13 +43,18 @@ class FileInfo(NamedTuple):
 def list_files(blobs: FileBlobs, roots: Sequence[FileRoot], path: str = "") -> list[FileInfo]:
     """List what lies in a folder, without going deeper. With several roots their names come first."""
     if not path and any(root.name for root in roots):
-        return [FileInfo(root.name, "folder", size=root.total_size) for root in roots]
-    root, parts = _locate(blobs, roots, path)
-    entry, _ = _find(blobs, root, parts)
-    if not isinstance(entry, Folder):
+        sizes = {root.name: [each.total_size for each in roots if each.name == root.name] for root in roots}
+        return [FileInfo(name, "folder", size=sum(each)) for name, each in sizes.items()]
+    named, parts = _locate(blobs, roots, path)
+    there: dict[bytes, Entry] = {}
+    folders = [entry.tree for root in named if isinstance(entry := _find(blobs, root, parts)[0], Folder)]
+    for entry in (entry for tree in folders for entry in blobs.read_tree(tree)):
+        if isinstance(there.get(entry.name), Left | None):
+            there[entry.name] = entry
+    if not folders:
         raise missing_file(blobs, roots, path)
-    folder = show_path(root.name, b"".join(part + b"/" for part in parts))
-    return [_info(folder, entry) for entry in blobs.read_tree(entry.tree)]
+    folder = show_path(named[0].name, b"".join(part + b"/" for part in parts))
+    return [_info(folder, there[name]) for name in sorted(there)]
 
 
 def read_file(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> Iterator[bytes] | None:
@@ -57,9 +62,9 @@ def read_file(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> Iterato
 
     NotFoundError where that is not known, because the file was left out.
     """
-    root, parts = _locate(blobs, roots, path)
-    entry, used = _find(blobs, root, parts)
-    match entry if used == len(parts) else None:
+    named, parts = _locate(blobs, roots, path)
+    found = [entry for root in named for entry, used in [_find(blobs, root, parts)] if entry and used == len(parts)]
+    match min(found, key=lambda entry: isinstance(entry, Left), default=None):
         case File() as file:
             return blobs.stream(file)
         case Link() as link:
@@ -182,11 +187,11 @@ def _find(blobs: FileBlobs, root: FileRoot, parts: Sequence[bytes]) -> tuple[Ent
     return entry, len(parts)
 
 
-def _locate(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> tuple[FileRoot, list[bytes]]:
+def _locate(blobs: FileBlobs, roots: Sequence[FileRoot], path: str) -> tuple[list[FileRoot], list[bytes]]:
+    """Return the roots that a path may be in: the folder as it was captured, then what else was captured by name."""
     name, inside = locate(path, [root.name for root in roots])
-    for root in sorted(roots, key=lambda root: root.partial):
-        if root.name == name:
-            return root, split_exact(inside)
+    if named := sorted((root for root in roots if root.name == name), key=lambda root: root.partial):
+        return named, split_exact(inside)
     raise missing_file(blobs, roots, path)
 
 

@@ -661,8 +661,7 @@ def _files_check(engine: Engine) -> FilesCheck:
 def copy_files(blobs: FileBlobs, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:
     """Write the files of `chosen` into another folder, and return their paths. Several roots become folders of their
     names."""
-    held = require_files(chosen.record)
-    roots = [root for root in held if not root.partial] or list(held)
+    roots = sorted(require_files(chosen.record), key=lambda root: root.partial)
     if any("/" in root.name or root.name in (".", "..") for root in roots):
         raise InvalidError("a folder of this checkpoint has a name that leads elsewhere", hint="restore it in place")
     plans = []
@@ -689,7 +688,7 @@ def copy_files(blobs: FileBlobs, chosen: Checkpoint, to: str, only: Sequence[str
                 hint="look at the folder and its rights",
             )
         copied += [shown(place, path) for path in applied.restored]
-    return tuple(copied)
+    return tuple(dict.fromkeys(copied))
 
 
 def _is_occupied(place: Root) -> bool:
