@@ -102,6 +102,22 @@ def test_repair_tells_what_it_mended_and_where_the_copy_is(
     assert "nothing to repair" in run("repair").stdout
 
 
+def test_repair_clears_the_damage_that_is_recorded_of_what_it_mended(
+    run: Callable[..., Any], data: Callable[..., Any], with_files: Path
+) -> None:
+    pack = pack_file(with_files / ".lastgood")
+    flip(pack, pack.read_bytes().index((with_files / "7.bin").read_bytes()) + 5)
+    run("verify", "--all", code=5)
+
+    def recorded() -> list[str]:
+        return [one["verification"] for one in data("log")["checkpoints"]]
+
+    assert recorded() == ["damaged"] * 2 + ["unverified"] * 3
+    run("repair")
+    assert recorded() == ["unverified"] * 5
+    assert data("last-good")["checkpoint"]["sequence"] == 5
+
+
 def test_repair_names_what_is_lost_and_ends_with_the_code_of_damage(
     run: Callable[..., Any], data: Callable[..., Any], with_files: Path
 ) -> None:

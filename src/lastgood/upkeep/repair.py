@@ -13,6 +13,7 @@ from typing import Any
 from lastgood.catalog.contract import Catalog
 from lastgood.catalog.upkeep import STORE, Corrections, NameFix, TaskRow, Tombstone
 from lastgood.engine.engine import Engine, acting
+from lastgood.engine.verify import recorded_damage, verify_stored
 from lastgood.errors import LostCommitsError, UnavailableError
 from lastgood.local.location import Location
 from lastgood.model.checkpoint import Placement
@@ -75,9 +76,11 @@ def repair_store(engine: Engine, user: str, *, accept_loss: bool = False) -> Rep
         found = examine(catalog, objects, engine.blob_id)
     after = check_store(catalog, objects, engine.blob_id)
     _attest_losses(catalog, user, after)
+    repaired = tuple(_find_repaired(before, after))
+    _verify_again(engine, user, repaired)
     return RepairReport(
         accepted=accepted,
-        mended=tuple(_find_repaired(before, after)),
+        mended=repaired,
         lost=after.findings,
         check=after,
         quarantine=quarantine.path,
@@ -140,6 +143,13 @@ def _attest_losses(catalog: Catalog, user: str, after: CheckReport) -> None:
             if stored is not None and stored.verified and not stored.deleted:
                 data = {"verified": False, "problems": [finding.sentence]}
                 catalog.attest(stored.owner, [stored.id], "verification", data, acting(user))
+
+
+def _verify_again(engine: Engine, user: str, repaired: Sequence[Finding]) -> None:
+    """Verify checkpoints that damage is recorded of, and of which something was repaired: only that clears it."""
+    for owner, id_ in {(use.owner, use.id): None for finding in repaired for use in finding.uses if use.id}:
+        if (stored := engine.catalog.checkpoint(owner, id_)) is not None and recorded_damage(engine, stored):
+            verify_stored(engine, user, stored)
 
 
 # --- what is written into the catalog ------------------------------------------------------------------------------
