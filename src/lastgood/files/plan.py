@@ -261,7 +261,8 @@ class _Planner:
         there, saved = (self._entries(tree, self._there) for tree in (visit.present, visit.saved))
         going: list[_Visit | Step] = []
         coming: list[_Visit | Step] = []
-        for name in sorted(wanted.keys() | there.keys()):
+        same = {name for name, entry in wanted.items() if there.get(name) == entry}
+        for name in sorted((wanted.keys() | there.keys()) - same):
             new, old = wanted.get(name), there.get(name)
             path = visit.enter.path + b"/" + name if visit.enter.path else name
             chosen = visit.chosen or (self._only is not None and self._only.covers(path))
