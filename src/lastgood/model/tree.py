@@ -432,14 +432,13 @@ TreePair = tuple[bytes | None, bytes | None]
 
 def differing_below(pairs: Iterable[TreePair], fetch: Fetch) -> list[TreePair]:
     """Return the folders directly below pairs of trees that differ."""
-    below = [
-        [entry.tree if isinstance(entry, Folder) else None for entry in entries]
-        for pair in pairs
-        for entries in differing_entries(
-            *(open_tree(fetch([tree])[tree], fetch) if tree is not None else () for tree in pair)
-        )
-    ]
-    return list({(one, other): None for one, other in below if one != other})
+    below: dict[TreePair, None] = {}
+    for pair in pairs:
+        trees = [open_tree(fetch([tree])[tree], fetch) if tree is not None else () for tree in pair]
+        ones, others = ({entry.name: entry.tree for entry in tree if type(entry) is Folder} for tree in trees)
+        names = [*ones, *(others.keys() - ones.keys())]
+        below.update({(ones.get(name), others.get(name)): None for name in names})
+    return [(one, other) for one, other in below if one != other]
 
 
 def encode_chunks(chunks: Sequence[Chunk]) -> bytes:
