@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,7 +89,13 @@ def test_versions_of_directories_give_every_entry_that_reading_each_whole_gives(
     [
         File(b"b", 0o644, -1, b"f" * 32),
         File(b"b", 0o644, 1, b"short"),
+        File(b"b", 0o644, 1, b"f" * 32, b"c" * 33),
+        File(b"b", 0o10000, 1, b"f" * 32),
+        File(b"", 0o644, 1, b"f" * 32),
+        File(b"b/c", 0o644, 1, b"f" * 32),
         Folder(b"b", 0o1777777, b"1" * 32),
+        Folder(b"b", 0o755, b"1" * 31),
+        Link(b"b", b"x\0"),
         Link(b"b", b""),
         File(b"..", 0o644, 1, b"f" * 32),
         File(b".git", 0o644, 1, b"f" * 32),
@@ -101,6 +108,13 @@ def test_a_later_version_that_could_lead_elsewhere_is_refused_as_the_first_is(ba
     versions.decode_new(encode_tree(good))
     with pytest.raises(IntegrityError):
         versions.decode_new(encode_tree([good[0], bad, good[2]]))
+    with pytest.raises(IntegrityError):
+        decode_tree(encode_tree([good[0], bad, good[2]]))
+
+
+def test_a_file_whose_blob_is_not_named_is_refused() -> None:
+    with pytest.raises(IntegrityError):
+        decode_tree(msgspec.msgpack.encode((1, [[5, b"a", 0o644, 1, b"f" * 32, None]])))
 
 
 def test_only_an_entry_that_says_so_may_be_called_git_in_a_later_version() -> None:

@@ -8,13 +8,14 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.files.test_capture import Bench, MeddlingRules, Memory, look
 
 import lastgood
 from lastgood.engine.workspace import Workspace
-from lastgood.files import watch
+from lastgood.files import scan, watch
 from lastgood.files.capture import Captured, capture
 from lastgood.files.index import StatIndex
 from lastgood.files.read import Content, LeftOut, ReadJob, read_jobs
@@ -27,22 +28,14 @@ from lastgood.local.paths import join
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/sys/fs/inotify"), reason="needs inotify")  # noqa: PTH110
 
 
-class RecordingRules(Rules):
+class RecordingWatcher(Watcher):
     """Notes the folders that are looked at."""
 
-    def __init__(self, read: Callable[[bytes], bytes | None], looked_at: list[bytes]) -> None:
-        super().__init__(read)
-        self._looked_at = looked_at
-        self._is_inside = False
+    looked_at: list[bytes]
 
-    def enter(self, path: bytes, names: Collection[bytes]) -> RuleLevel:
-        is_inside, self._is_inside = self._is_inside, True
-        try:
-            if not is_inside:
-                self._looked_at.append(path)
-            return super().enter(path, names)
-        finally:
-            self._is_inside = is_inside
+    def add(self, path: bytes, folder: int) -> None:
+        self.looked_at.append(path)
+        super().add(path, folder)
 
 
 class Watched(Bench):
@@ -50,12 +43,12 @@ class Watched(Bench):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.watcher = Watcher(str(path), self.index)
-        self.looked_at: list[bytes] = []
+        self.watcher = RecordingWatcher(str(path), self.index)
+        self.looked_at = self.watcher.looked_at = []
 
     def capture(self, **options: object) -> Captured:
         self.looked_at.clear()
-        options.setdefault("rules", RecordingRules(self._read, self.looked_at))
+        options.setdefault("rules", Rules(self._read))
         changed = self.watcher.take()
         captured = super().capture(changed=changed, watch=self.watcher, **options)
         self.watcher.settle(is_full=changed is None)
@@ -218,7 +211,7 @@ def test_git_and_ignored_folders_are_not_watched(watched: Watched, later: None) 
     for name in ("a/node_modules/y", "a/node_modules/new/z", "a/.git/z", "a/.git/new/z", ".git/z"):
         watched.write(name, b"noise")
     changed = watched.watcher.look()
-    assert changed == Changed(set(), set())
+    assert changed == Changed({}, set())
     assert watched.agrees()
 
 
@@ -226,7 +219,7 @@ def test_that_git_comes_or_goes_is_told(watched: Watched, later: None) -> None:
     watched.write("a/x")
     settled(watched)
     (watched.path / "a/.git").mkdir()
-    assert watched.watcher.look() == Changed({b"a"}, set())
+    assert watched.watcher.look() == Changed({b"a": {b".git"}}, set())
     assert watched.agrees()
 
 
@@ -249,7 +242,7 @@ def test_a_file_with_another_name_is_looked_at_each_time(
     os.link(file, tmp_path / "outside")
     settled(watched)
     (tmp_path / "outside").write_bytes(b"written elsewhere")
-    assert watched.watcher.look() == Changed(set(), set())
+    assert watched.watcher.look() == Changed({}, set())
     assert watched.agrees()
     settled(watched)
     assert set(watched.looked_at) == {b"", b"a"}
@@ -276,7 +269,7 @@ def test_what_is_written_through_a_mapping_is_seen_when_it_ends(watched: Watched
         mapped[:4] = b"new!"
     changed = watched.watcher.look()
     assert changed is not None
-    assert changed.folders == {b"a"}
+    assert changed.folders == {b"a": {b"x"}}
 
 
 def test_what_cannot_be_read_is_looked_at_each_time(watched: Watched, later: None) -> None:
@@ -405,9 +398,9 @@ def test_a_change_made_just_before_is_never_missed(watched: Watched) -> None:
         watched.watcher.settle(is_full=True)
         with (watched.path / os.fsdecode(folder) / "x").open("ab", buffering=0) as file:
             file.write(b"+")
-            assert watched.watcher.take() == Changed({folder}, set())
+            assert watched.watcher.take() == Changed({folder: {b"x"}}, set())
             watched.watcher.settle(is_full=True)
-        assert watched.watcher.take() == Changed({folder}, set())
+        assert watched.watcher.take() == Changed({folder: {b"x"}}, set())
 
 
 class Editor:
@@ -468,6 +461,17 @@ class Editor:
         new = self.place()
         if old != self._top and not new.exists() and not new.is_symlink() and not new.is_relative_to(old):
             old.rename(new)
+
+    def rename_file(self) -> None:
+        files = self.files()
+        new = self.place()
+        if files and not new.is_dir():
+            self._random.choice(files).replace(new)
+
+    def write_log(self) -> None:
+        """Write what lies beside a database, or seems to."""
+        name = self._random.choice(["a-wal", "b-journal", "c-shm", "a"])
+        (self._random.choice(self.folders()) / name).write_bytes(self.content())
 
     def swap(self) -> None:
         folders = self.folders()[1:]
@@ -547,8 +551,124 @@ def test_after_any_edits_the_tree_is_that_of_a_full_capture(
         assert watched.agrees()
         fewer += len(set(watched.looked_at)) < len(watched.index.folders)
     assert fewer > 60 or moment == "just written"
-    assert watched.watcher.look() == Changed(set(), set())
+    assert watched.watcher.look() == Changed({}, set())
     assert set(watched.watcher._numbers) == set(watched.index.folders)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_edits_of_files_alone_the_tree_is_that_of_a_full_capture(
+    watched: Watched, later: None, seed: int
+) -> None:
+    """Where no folder comes or goes, only the names that changed are examined."""
+    editor = Editor(watched.path, seed, links=seed % 3 == 1)
+    for number in range(40):
+        watched.write(f"f{number % 3}/{number}", editor.content())
+    settled(watched)
+    editor.edits = [
+        editor.write,
+        editor.remove,
+        editor.rename_file,
+        editor.change_mode,
+        editor.link,
+        editor.keep_time,
+        editor.save_by_renaming,
+        editor.write_log,
+        editor.link_hard if seed % 3 == 1 else editor.ignore if seed % 3 == 2 else editor.write,
+    ]
+    for turn in range(100):
+        for _ in range(1 + turn % 4):
+            editor.edit()
+        assert watched.agrees()
+
+
+def test_only_names_that_have_changed_are_examined(
+    watched: Watched, later: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        watched.write(f"a/{number}", b"%d" % number)
+    settled(watched)
+    watched.write("a/3", b"changed")
+    watched.write("a/new")
+    (watched.path / "a/4").unlink()
+    examined: list[bytes] = []
+    examine = scan.examine
+
+    def note(folder: int, visit: FolderVisit, name: bytes, *more: Any) -> None:
+        examined.append(name)
+        examine(folder, visit, name, *more)
+
+    monkeypatch.setattr(scan, "examine", note)
+    watched.capture()
+    assert sorted(examined) == [b"3", b"new"]
+    monkeypatch.undo()
+    assert watched.agrees()
+
+
+def test_a_folder_in_which_a_name_has_changed_is_not_taken_for_the_one_in_its_place(
+    watched: Watched, later: None
+) -> None:
+    for name in ("a/one", "a/two", "b/one", "b/two"):
+        watched.write(name, name.encode())
+    settled(watched)
+    watched.write("a/one", b"changed")
+    watched.write("b/one", b"changed, too")
+    for old, new in (("a", "kept"), ("b", "a"), ("kept", "b")):
+        (watched.path / old).rename(watched.path / new)
+    assert watched.agrees()
+
+
+def test_what_could_not_be_read_is_tried_again_though_another_name_has_changed(watched: Watched, later: None) -> None:
+    watched.write("a/x")
+    watched.write("a/y")
+    settled(watched)
+    watched.write("a/x", b"changed")
+    watched.capture(read_files=lambda jobs: iter([LeftOut(job.path, "unreadable", "no") for job in jobs]))
+    watched.write("a/y", b"changed, too")
+    assert watched.agrees()
+
+
+def test_an_ignored_log_beside_a_file_that_has_changed_is_still_ignored(watched: Watched, later: None) -> None:
+    watched.write(".gitignore", b"*-wal")
+    for name in ("a/data", "a/data-wal", "a/other"):
+        watched.write(name)
+    settled(watched)
+    watched.write("a/data", b"changed")
+    assert watched.agrees()
+
+
+def test_a_file_that_is_moved_over_one_that_nobody_examines_is_not_lost(watched: Watched, later: None) -> None:
+    """In a folder of which only some names were to be examined, while the capture was on its way there."""
+    for name in ("a/one", "a/other", "b/moving", "b/one"):
+        watched.write(name, name.encode())
+    settled(watched)
+    watched.write("a/one", b"changed")
+    watched.write("b/one", b"changed, too")
+
+    def move(path: bytes) -> None:
+        if not path and (watched.path / "b/moving").exists():
+            (watched.path / "b/moving").rename(watched.path / "a/other")
+
+    assert watched.captured(rules=MeddlingRules(move)) == look(watched.path)
+    assert watched.agrees()
+
+
+def test_rules_that_change_meanwhile_hold_for_all_folders(watched: Watched, later: None) -> None:
+    for name in ("a/b/x.log", "a/c/x.log", "a/d/x"):
+        watched.write(name, b"old")
+    settled(watched)
+    watched.write("a/b/x.log", b"new")
+    watched.write("a/c/x.log", b"new")
+
+    class Late(Rules):
+        def enter(self, path: bytes, names: Collection[bytes]) -> RuleLevel:
+            found = super().enter(path, names)
+            if path == b"a/b":
+                watched.write("a/.gitignore", b"*.log")
+            return found
+
+    mine = watched.capture(rules=Late(watched._read))
+    assert mine.tree == watched.everything().tree
+    assert watched.agrees()
 
 
 # --- doubt
@@ -559,7 +679,7 @@ def test_nothing_is_known_at_first_and_with_another_index(watched: Watched) -> N
     assert watched.watcher.take() is None
     assert watched.watcher.take() is None
     watched.capture()
-    assert watched.watcher.take() == Changed(set(), set())
+    assert watched.watcher.take() == Changed({}, set())
     assert watched.watcher.take() is None  # nobody has said that it was captured
     watched.capture()
     watched.index.forget()
@@ -696,7 +816,7 @@ def test_a_forked_child_knows_nothing_and_takes_nothing_from_its_parent(
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert watched.watcher.look() == Changed({b"a"}, set())
+    assert watched.watcher.look() == Changed({b"a": {b"x", b"y"}}, set())
     assert watched.agrees()
     assert set(watched.looked_at) == {b"", b"a"}
 
@@ -853,6 +973,36 @@ def test_after_a_restore_only_what_it_touched_is_looked_at(
 
 
 @pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("watch", [False, True])
+def test_what_a_restore_records_is_what_a_full_capture_finds(
+    store: lastgood.Store, tmp_path: Path, watch: bool, seed: int
+) -> None:
+    """B3, B10: after any edits, whether folders came and went or not."""
+    work = tmp_path / "work"
+    work.mkdir(exist_ok=True)
+    editor = Editor(work, seed, links=False)
+    for number in range(30):
+        (work / f"f{number % 3}").mkdir(exist_ok=True)
+        (work / f"f{number % 3}/{number}").write_bytes(editor.content())
+    task = store.task("t", workspace=work, watch=watch)
+    saved = [task.save({})]
+    of_files: list[Callable[[], object]] = [editor.write, editor.remove, editor.link, editor.save_by_renaming]
+    of_all = editor.edits
+    for turn in range(12):
+        editor.edits = of_all if turn % 3 == 2 else of_files
+        for _ in range(1 + turn % 5):
+            editor.edit()
+        made = task.restore(random.Random(turn).choice(saved), what="files").checkpoint
+        assert made.record.files is not None
+        assert made.record.files[0].tree == fresh(str(work))
+        editor.write()
+        saved.append(task.save({"turn": turn}))
+        assert saved[-1].record.files is not None
+        assert saved[-1].record.files[0].tree == fresh(str(work))
+
+
+@pytest.mark.usefixtures("later")
 def test_a_restore_and_what_follows_it_are_right(handle: Workspace, store: lastgood.Store, tmp_path: Path) -> None:
     """B3"""
     task = store.task("t", workspace=tmp_path / "work")
@@ -878,4 +1028,4 @@ def test_paths_of_what_is_told_are_those_of_the_tree(watched: Watched, later: No
     watched.write(f"{raw}/{raw}/y")
     (watched.path / raw / "z").mkdir()
     name = os.fsencode(raw)
-    assert watched.watcher.look() == Changed({name, join(name, name)}, {join(name, b"z")})
+    assert watched.watcher.look() == Changed({name: {b"z"}, join(name, name): {b"y"}}, {join(name, b"z")})

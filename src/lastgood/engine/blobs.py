@@ -233,8 +233,9 @@ class FileBlobs:
         trees: dict[bytes, bytes] = {}
 
         def fetch(keys: Sequence[bytes]) -> dict[bytes, bytes]:
-            trees.update(self._read_fresh(fresh[key] for key in keys if key in fresh and key not in trees))
-            trees.update(self.read_all([key for key in keys if key not in trees]))
+            if missing := [key for key in keys if key not in trees]:
+                trees.update(self._read_fresh(fresh[key] for key in missing if key in fresh))
+                trees.update(self.read_all([key for key in missing if key not in fresh]))
             return trees
 
         level = [(one, other)] if one != other else []

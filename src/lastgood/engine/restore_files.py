@@ -132,8 +132,8 @@ class FilesPlan(NamedTuple):
         )
 
     def touches(self) -> dict[str, Changed]:
-        """Return the folders in which something may change by it, by root."""
-        return {root.root.name: Changed(root.plan.touches_folders(), set()) for root in self.roots}
+        """Return what may change by it, by root."""
+        return {root.root.name: Changed(root.plan.touches(), set()) for root in self.roots}
 
     def _paths(self, which: str) -> tuple[str, ...]:
         return tuple(shown(root.root, path) for root in self.roots for path in getattr(root.plan, which))

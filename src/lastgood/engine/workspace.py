@@ -235,7 +235,7 @@ class Workspace:
         index = self._indexes[root].refresh()
 
         @cache
-        def known(folder: bytes) -> dict[bytes, tuple[Signature, Entry]]:
+        def known(folder: bytes) -> Mapping[bytes, tuple[Signature, Entry]]:
             record = index.folders.get(folder)
             return {} if record is None else record.known()
 

@@ -14,6 +14,7 @@ import msgspec
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
 from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, name_others
 from lastgood.files.read import BlobSink, Content, LeftOut, ReadFiles, ReadJob, main_of, read_jobs, without_ctime
+from lastgood.files.rules import GIT_RULES, OWN_RULES
 from lastgood.files.scan import Expect, FolderVisit, Scan, demand_files
 from lastgood.local.paths import FolderWalk, Signature, is_settled, join, split
 from lastgood.model.tree import (
@@ -135,8 +136,8 @@ def capture(
 def _read_until_stable(scan: Scan, reader: _Reader, watch: Watcher | None) -> list[LeftOut] | None:
     """Read, and scan again until nothing has moved meanwhile; return the folders that kept changing.
 
-    None when folders came and went meanwhile, when files changed that have other names, or when it is not known what
-    has changed: everything has to be scanned.
+    None when folders or rules changed meanwhile, or files that have other names, or when it is not known what has
+    changed: everything has to be scanned.
     """
     reader.read()
     moved: list[bytes] = []
@@ -145,13 +146,18 @@ def _read_until_stable(scan: Scan, reader: _Reader, watch: Watcher | None) -> li
         is_wider = False
         if scan.is_partial and watch is not None:  # a file may have moved from a folder that is looked at into another
             meanwhile = watch.look()
-            if meanwhile is None or meanwhile.trees or scan.has_new_links:
+            if meanwhile is None or meanwhile.trees or scan.has_new_links or _changes_rules(meanwhile):
                 return None
             is_wider = scan.widen(meanwhile.folders)
         if not moved and not is_wider:
             break
         reader.read()
     return [LeftOut(path, "unstable", "files came and went while it was captured") for path in moved]
+
+
+def _changes_rules(changed: Changed) -> bool:
+    """Return whether folders below may have been visited by other rules than those that hold now."""
+    return any(names and not names.isdisjoint((GIT_RULES, OWN_RULES)) for names in changed.folders.values())
 
 
 @dataclass
@@ -280,10 +286,10 @@ class _Builder:
     def build(self, path: bytes) -> FolderRecord:
         visit = self._scan.visits.get(path)
         if visit is None:
-            if path not in self._above:
-                return self._old[path]
             visit = FolderVisit.recalled(path, self._old[path])
-        below = [self.build(join(path, name)) for name in visit.folders]
+        visits, above = self._scan.visits, self._above
+        paths = [join(path, name) for name in visit.folders]
+        below = [self.build(path) if path in visits or path in above else self._old[path] for path in paths]
         modes = self._modes(visit)
         children = encode([(mode, record.id) for mode, record in zip(modes, below, strict=True)])
         record = visit.same

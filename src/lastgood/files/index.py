@@ -12,6 +12,7 @@ import stat
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -28,6 +29,9 @@ encode = msgspec.msgpack.Encoder().encode
 _MAGIC = b"lastgood index 4\n"
 _HEAD = struct.Struct(f"<Q{DIGEST_SIZE}s")
 _signatures = msgspec.msgpack.Decoder(list[Signature | None])
+
+_KEPT = 1024
+"""Records that stay decoded: one that has changed is asked by the scan, while it is applied, and by the next scan."""
 
 _Identity = tuple[int, int, int]
 """Inode, mtime_ns and size of a file in which an index is kept: it grows, or is another one, when one is saved."""
@@ -64,7 +68,8 @@ class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
     """The ctime and the name of what changed last in it; folders and what was left out do not count. Without a name it
     is the folder itself, which was moved."""
 
-    def known(self) -> dict[bytes, tuple[Signature, Entry]]:
+    @lru_cache(_KEPT)  # noqa: B019
+    def known(self) -> Mapping[bytes, tuple[Signature, Entry]]:
         """Return what may be trusted of the names in it; folders are not among them."""
         entries = {entry.name: entry for entry in decode_tree(self.tree)}
         names = name_others(self.listing, split(self.left))
@@ -78,10 +83,13 @@ class FolderRecord(msgspec.Struct, frozen=True, array_like=True):
         """Return all of its tree but the folders."""
         return {entry.name: entry for entry in decode_tree(self.tree) if not isinstance(entry, Folder)}
 
-    def folders(self) -> dict[bytes, int]:
+    @lru_cache(_KEPT)  # noqa: B019
+    def folders(self) -> Mapping[bytes, int]:
         """Return the folders of its tree and their modes, in the order of the listing."""
-        modes = {entry.name: entry.mode for entry in decode_tree(self.tree) if isinstance(entry, Folder)}
-        return {name: modes[name] for name in split(self.listing.partition(b"\0\0")[2]) if name in modes}
+        names = split(self.listing.partition(b"\0\0")[2])
+        entries = decode_tree(self.tree) if names else ()
+        modes = {entry.name: entry.mode for entry in entries if isinstance(entry, Folder)}
+        return {name: modes[name] for name in names if name in modes}
 
 
 class Newest(NamedTuple):

@@ -109,10 +109,13 @@ class RestorePlan(NamedTuple):
     size: int
     left: tuple[tuple[bytes, Why], ...] = ()
 
-    def touches_folders(self) -> set[bytes]:
-        """Return every folder in which applying may change something, those above what comes or goes among them."""
-        folders = {step.path for step in self.steps if isinstance(step, Enter)}
-        return folders | {step.path.rpartition(b"/")[0] for step in self.steps}
+    def touches(self) -> dict[bytes, set[bytes]]:
+        """Return every folder in which applying may change something, and the names of what."""
+        touched: dict[bytes, set[bytes]] = {step.path: set() for step in self.steps if isinstance(step, Enter)}
+        for step in self.steps:
+            if not isinstance(step, Leave) and not (isinstance(step, Enter) and step.what == "pass"):
+                touched.setdefault(step.path.rpartition(b"/")[0], set()).add(step.name)
+        return touched
 
     def paths(self) -> list[bytes]:
         """Return where files and links come, or go from."""
@@ -261,7 +264,8 @@ class _Planner:
         there, saved = (self._entries(tree, self._there) for tree in (visit.present, visit.saved))
         going: list[_Visit | Step] = []
         coming: list[_Visit | Step] = []
-        for name in sorted(wanted.keys() | there.keys()):
+        same = {name for name, entry in wanted.items() if there.get(name) == entry}
+        for name in sorted((wanted.keys() | there.keys()) - same):
             new, old = wanted.get(name), there.get(name)
             path = visit.enter.path + b"/" + name if visit.enter.path else name
             chosen = visit.chosen or (self._only is not None and self._only.covers(path))

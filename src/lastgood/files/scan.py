@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
@@ -42,10 +42,10 @@ Expect = Callable[[list[ReadJob]], None]
 
 
 class Changed(NamedTuple):
-    """A set of changes. In `folders` something may have changed, but not in the folders below them. `trees` have come
-    or gone, or are others than they were, with all that is in them."""
+    """A set of changes. In `folders` something may have changed under these names (None: under any), but not in the
+    folders below them. `trees` have come or gone, or are others than they were, with all that is in them."""
 
-    folders: set[bytes]
+    folders: Mapping[bytes, set[bytes] | None]
     trees: set[bytes]
 
 
@@ -74,6 +74,8 @@ class FolderVisit:
     none."""
     is_sure: bool = True
     """False: the next capture has to examine each name."""
+    touched: Set[bytes] | None = None
+    """The names that were examined, if the record stands for all others."""
     has_links: bool = False
     """Whether files in it have other names as well, under which they can change."""
 
@@ -144,6 +146,14 @@ class FolderVisit:
             self.lists = lists_of(None, self.same)
             self.reports = {report.path: report for report in self.same.reports}
             self.same = None
+
+    def recall(self, record: FolderRecord, touched: Set[bytes]) -> None:
+        """Take what the record says of all names but these."""
+        self.same, self.folders, self.touched = record, list(record.folders()), touched
+        self._unfold()
+        for name in touched:
+            for known in (self.signatures, self.entries, self.reports):
+                known.pop(name, None)
 
     def holds_still(self, again: FolderVisit) -> bool:
         """Return whether the same files lie under the same names in a second visit, whatever is in them."""
@@ -259,9 +269,13 @@ class Scan:
     def __post_init__(self) -> None:
         self.is_partial = self.changed is not None
         self._due: set[bytes] = set()
+        self._levels: dict[bytes, RuleLevel] = {}
+        """The rules in folders that are not visited."""
         if self.changed is not None:
             restless = [path for path, record in self.records.items() if record.is_restless]
             self._due.update(*self.changed, self.left_out, restless)
+        # Where folders came or went, a record may be that of another folder.
+        self._named = self.changed.folders if self.changed is not None and not self.changed.trees else {}
 
     def begin(self) -> None:
         """Visit everything that may have changed; OSError when the root itself cannot be.
@@ -271,10 +285,16 @@ class Scan:
         self._descend(self.walk.root, self._visit(self.walk.root, b""), 0)
         self._enter_all(self._due)
 
-    def widen(self, folders: Collection[bytes]) -> bool:
-        """Visit these folders, too; return whether one of them had not been visited."""
+    def widen(self, folders: Mapping[bytes, set[bytes] | None]) -> bool:
+        """Visit these folders, too; return whether one of them had not been, or not under all of these names."""
         self._due.update(folders)
-        return self._enter_all(folders)
+        found = self._enter_all(folders)
+        for path, names in folders.items():
+            visit = self.visits.get(path)
+            if visit is not None and visit.touched is not None and (names is None or not names <= visit.touched):
+                found = True
+                self._enter_one(path)
+        return found
 
     def revisit(self) -> list[bytes]:
         """Visit the folders again that may have changed meanwhile; return those that have.
@@ -332,6 +352,7 @@ class Scan:
 
     def _enter_one(self, path: bytes) -> None:
         """Visit a folder, however the scan came to it."""
+        self._enter_above(path)
         try:
             folder = self.walk.folder(path)
             self._descend(folder, self._visit(folder, path), _depth(path))
@@ -342,6 +363,13 @@ class Scan:
                 self._enter_one(above)
             elif name in self.visits[above].folders:
                 self.visits[above].refuse(name, skipped)
+
+    def _enter_above(self, path: bytes) -> None:
+        """Read the rules in folders above that are not visited: they are in the files that were there, if any was."""
+        above = split_path(path)[0]
+        if path and self.enter is not None and above not in self.visits and above not in self._levels:
+            self._enter_above(above)
+            self._levels[above] = self.enter(above, split(self.records[above].listing.partition(b"\0\0")[0]))
 
     def _is_led_to(self, path: bytes) -> bool:
         """Return whether the folders above it, as far as they were visited, still have it."""
@@ -404,10 +432,29 @@ class Scan:
         rules = (level.digest if level is not None else b"listed") + b"\0".join(sorted(left_out))
         visit = FolderVisit(path, status, list_names(names, folders), rules, level)
         record = self.records.get(path)
-        if self.is_trusted and record is not None and _is_unchanged(visit, record, names, folders, entries):
+        there = dict(zip(names, entries, strict=True))
+        if record is not None and (touched := self._find_touched(visit, record, there.keys(), folders)) is not None:
+            visit.recall(record, touched)
+            there = {name: there[name] for name in touched if name in there}
+        elif self.is_trusted and record is not None and _is_unchanged(visit, record, names, folders, entries):
             return visit
-        self._examine(folder, visit, dict(zip(names, entries, strict=True)), frozenset(folders), left_out)
+        self._examine(folder, visit, there, frozenset(folders), left_out)
         return visit
+
+    def _find_touched(
+        self, visit: FolderVisit, record: FolderRecord, names: Set[bytes], folders: list[bytes]
+    ) -> set[bytes] | None:
+        """Return the names to examine if the record is known to hold for all others; else None. Only for the first
+        visit: others are made because something has moved meanwhile."""
+        named = self._named.get(visit.path)
+        if named is None or visit.path in self.visits or record.is_restless or record.rules != visit.rules:
+            return None
+        if any(ending in visit.listing or ending in record.listing for ending in SIDECARS):
+            return None
+        listed, _, were_folders = record.listing.partition(b"\0\0")
+        touched = named | (names ^ set(split(listed)))
+        is_plain = touched.isdisjoint((*folders, *split(were_folders), *split(record.left)))
+        return touched if is_plain else None
 
     def _is_wanted(self, path: bytes, entry: os.DirEntry[str]) -> bool:
         """Return whether to capture it. What only leads to a wanted name has to be a folder: links are not followed."""
@@ -428,7 +475,7 @@ class Scan:
         record = self.records.get(visit.path)
         last = before or record
         known = last.known() if last is not None else {}
-        captured = _find_captured(known) if last is not None and last.rules == visit.rules else frozenset()
+        has_same_rules = last is not None and last.rules == visit.rules
         visit.lists = lists_of(before, record)
         for name, entry in entries.items():
             if visit.path in self.wanted and name not in self.wanted[visit.path]:
@@ -436,8 +483,10 @@ class Scan:
                 continue
             is_folder = name in folders
             why: Why | None = "store" if name in left_out else "repository" if is_git(name) else None
-            if why is None and visit.level is not None and (is_folder or name not in captured):
-                why = visit.level.decide(name, is_folder)
+            if why is None and visit.level is not None:
+                # The same rules let the same file through.
+                is_captured = has_same_rules and name in known and isinstance(known[name][1], File | Link)
+                why = visit.level.decide(name, is_folder) if is_folder or not is_captured else None
             if why is not None:
                 visit.left.append(name)
                 visit.entries[name] = Left(name, why)
@@ -475,11 +524,6 @@ class Scan:
                 visit.left.remove(name)
                 visit.ignored[name] = visit.entries.pop(name, None)
                 examine(folder, visit, name, seen, known.get(name))
-
-
-def _find_captured(known: Known) -> frozenset[bytes]:
-    """Return the names that the rules let through; the same rules do that again."""
-    return frozenset(name for name, (_, entry) in known.items() if isinstance(entry, File | Link))
 
 
 def _depth(path: bytes) -> int:

@@ -72,7 +72,7 @@ class Watcher:
         self._paths: dict[int, bytes] = {}
         self._numbers: dict[bytes, int] = {}
         self._added: set[bytes] = set()
-        self._folders: set[bytes] = set()
+        self._folders: dict[bytes, set[bytes] | None] = {}
         self._trees: set[bytes] = set()
         self._is_lost = False
 
@@ -92,14 +92,14 @@ class Watcher:
             and time.monotonic() - self._full_at < FULL_SECONDS
         )
         self._knows, self._generation = False, self._index.generation
-        self._folders, self._trees, self._added, self._is_lost = set(), set(), set(), False
+        self._folders, self._trees, self._added, self._is_lost = {}, set(), set(), False
         return found if knows else None
 
     def look(self) -> Changed | None:
         """Return what the next `take` will give, as far as it is known now."""
         if self._queue >= 0:
             self._drain()
-        return None if self._is_lost or self.has_failed else Changed(set(self._folders), set(self._trees))
+        return None if self._is_lost or self.has_failed else Changed(dict(self._folders), set(self._trees))
 
     def add(self, path: bytes, folder: int) -> None:
         """Watch the folder that is open as `folder` and lies at `path`."""
@@ -184,7 +184,11 @@ class Watcher:
         if mask & _IGNORED:
             del self._paths[number]
             self._numbers.pop(path, None)
-        self._folders.add(path)
+        names = self._folders.setdefault(path, set())
+        if not name:
+            self._folders[path] = None
+        elif names is not None:
+            names.add(name)
         if mask & _IS_FOLDER and mask & _COMING_AND_GOING and not is_git(name):
             self._trees.add(join(path, name))
 

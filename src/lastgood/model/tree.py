@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeGuard
+from typing import Annotated, Literal, NamedTuple, TypeGuard
 from zlib import crc32
 
 import msgspec
@@ -35,18 +35,23 @@ _DOT = ord(".")
 _TEMPORARY = re.compile(rb"\.lastgood-[0-9a-f]{16}-[0-9a-f]+\.tmp")
 
 
+# Checked by what decodes them, in C: of 17 files that takes 3 µs, and in Python it took 14 more.
+Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
+Mode = Annotated[int, msgspec.Meta(ge=0, le=MODE_BITS)]
+
+
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
-    name: bytes
+    name: Annotated[bytes, msgspec.Meta(min_length=1)]
 
 
 class File(_Entry, frozen=True, array_like=True, tag=1):
     """A file. `digest` is the SHA-256 of the whole content; `chunks` the blob that lists its chunks (`encode_chunks`).
     Without it the content is one blob, whose id is `blob`."""
 
-    mode: int
-    size: int
-    digest: bytes
-    chunks: bytes | None = None
+    mode: Mode
+    size: Annotated[int, msgspec.Meta(ge=0)]
+    digest: Digest
+    chunks: Digest | None = None
 
     @property
     def blob(self) -> bytes:
@@ -56,7 +61,7 @@ class File(_Entry, frozen=True, array_like=True, tag=1):
 class KeyedFile(File, frozen=True, array_like=True, tag=5):
     """A file in a store whose blob ids are not digests."""
 
-    blob: bytes = b""
+    blob: Digest = b""
 
 
 Owner = tuple[int, int]
@@ -83,14 +88,14 @@ def attributes_of(entry: Entry | None) -> Attributes | None:
 class Folder(_Entry, frozen=True, array_like=True, tag=_FOLDER):
     """A folder; `tree` is the blob of its tree."""
 
-    mode: int
-    tree: bytes
+    mode: Mode
+    tree: Digest
 
 
 class Link(_Entry, frozen=True, array_like=True, tag=3):
     """A symbolic link and where it points, as it stands there."""
 
-    target: bytes
+    target: Annotated[bytes, msgspec.Meta(min_length=1)]
 
 
 class Left(_Entry, frozen=True, array_like=True, tag=_LEFT):
@@ -324,13 +329,19 @@ def _decode(data: bytes) -> Tree:
 def _require_entries(entries: Tree) -> None:
     last = b""
     for entry in entries:
-        if entry.name <= last or not _is_possible(entry):
+        name = entry.name
+        is_plain = type(entry) in _PLAIN and name[0] != _DOT and b"/" not in name and b"\0" not in name
+        if name <= last or not (is_plain or _is_possible(entry)):
             raise _damaged("holds an entry that cannot be one")
-        last = entry.name
+        last = name
 
 
 def _is_possible(entry: Entry) -> bool:
     return (is_name(entry.name) or _is_repository(entry)) and _is_whole(entry)
+
+
+_PLAIN = frozenset((File, Folder))
+"""Entries of which nothing but the name is left to check when they are decoded."""
 
 
 def differing_entries(olds: Tree, news: Tree) -> list[tuple[Entry | None, Entry | None]]:
@@ -421,14 +432,13 @@ TreePair = tuple[bytes | None, bytes | None]
 
 def differing_below(pairs: Iterable[TreePair], fetch: Fetch) -> list[TreePair]:
     """Return the folders directly below pairs of trees that differ."""
-    below = [
-        [entry.tree if isinstance(entry, Folder) else None for entry in entries]
-        for pair in pairs
-        for entries in differing_entries(
-            *(open_tree(fetch([tree])[tree], fetch) if tree is not None else () for tree in pair)
-        )
-    ]
-    return list({(one, other): None for one, other in below if one != other})
+    below: dict[TreePair, None] = {}
+    for pair in pairs:
+        trees = [open_tree(fetch([tree])[tree], fetch) if tree is not None else () for tree in pair]
+        ones, others = ({entry.name: entry.tree for entry in tree if type(entry) is Folder} for tree in trees)
+        names = [*ones, *(others.keys() - ones.keys())]
+        below.update({(ones.get(name), others.get(name)): None for name in names})
+    return [(one, other) for one, other in below if one != other]
 
 
 def encode_chunks(chunks: Sequence[Chunk]) -> bytes:
@@ -470,13 +480,9 @@ def _is_repository(entry: Entry) -> bool:
 
 
 def _is_whole(entry: Entry) -> bool:
-    if isinstance(entry, File):
-        fits = len(entry.digest) == len(entry.blob) == len(entry.chunks or entry.digest) == DIGEST_SIZE
-        fits = fits and entry.size >= 0 and entry.mode == entry.mode & MODE_BITS
-        return fits and (not isinstance(entry, AttributedFile) or _are_attributes(entry.attributes))
-    if isinstance(entry, Folder):
-        return len(entry.tree) == DIGEST_SIZE and entry.mode == entry.mode & MODE_BITS
-    return not isinstance(entry, Link) or (bool(entry.target) and b"\0" not in entry.target)
+    if isinstance(entry, KeyedFile):
+        return bool(entry.blob) and (not isinstance(entry, AttributedFile) or _are_attributes(entry.attributes))
+    return not isinstance(entry, Link) or b"\0" not in entry.target
 
 
 def is_attribute(name: bytes) -> bool:
