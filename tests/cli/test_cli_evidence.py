@@ -114,6 +114,17 @@ def test_restore_alone_offers_the_last_good_checkpoint(
     assert "restored @4 as @7" in offered.stdout
 
 
+def test_restore_does_not_offer_what_would_change_nothing(
+    run: Run, data: Run, report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lastgood.cli.restore.can_ask", lambda: True)
+    said = run("restore").stderr
+    assert "nothing would change: everything is already as in @4\n" in said
+    assert "?" not in said.splitlines()[-1]
+    assert "nothing would change" in run("restore", "HEAD", "--dry-run").stderr
+    assert data("log")["checkpoints"][0]["sequence"] == 4
+
+
 def test_no_last_good_checkpoint_is_exit_code_3(run: Run, report: Path) -> None:
     report.unlink()
     run("show", "last-good", code=3)

@@ -904,3 +904,24 @@ def test_a_summary_does_not_say_that_nothing_changed_where_the_state_did(run: Ru
     run("save", "--set", "n=77")
     said = run("diff", "HEAD~1", "HEAD", "--summary").stdout
     assert said == "No file changed. The state differs in 1 place.\n"
+
+
+def test_a_suggested_path_can_be_typed_where_the_person_stands(
+    run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "src").mkdir(exist_ok=True)
+    (work / "src/calc.py").write_text("1")
+    run("save")
+    commands = [["cat", "HEAD"], ["ls", "HEAD"], ["restore", "HEAD"], ["diff", "--"]]
+    for place, typed, meant in (
+        ("src", "cacl.py", "calc.py"),
+        ("src", "../aa.txt", "../a.txt"),
+        (".", "src/cacl.py", "src/calc.py"),
+    ):
+        monkeypatch.chdir(work / place)
+        for words in commands:
+            assert f"hint: did you mean {meant}?\n" in run(*words, typed, code=3).stderr
+            run(*words, meant)
+    monkeypatch.chdir(work.parent)
+    failed = run("--store", str(work / ".lastgood"), "--task", "work", "cat", "HEAD", "src/cacl.py", code=3).stderr
+    assert "hint: did you mean src/calc.py?\n" in failed

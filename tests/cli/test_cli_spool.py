@@ -44,7 +44,11 @@ def test_what_waits_is_listed_and_brought_when_the_store_is_back(
     assert replayed["depth"] == 0
     shown = [each["sequence"] for each in data("log")["checkpoints"]]
     assert shown == [5, 4, 3, 2, 1]
-    assert "nothing is queued" in run("spool").stderr
+    assert "nothing waits for the store" in run("spool").stderr
+
+
+def test_a_replay_of_nothing_says_that_nothing_waits(run: Run, three: Path) -> None:
+    assert run("spool", "--replay").stderr == "nothing waits for the store\n"
 
 
 def test_status_says_that_the_store_is_away_and_what_waits(run: Run, data: Callable[..., Any], away: Path) -> None:

@@ -288,3 +288,25 @@ def test_a_restored_lastgood_toml_that_names_another_store_is_announced(run: Run
     assert run(*shlex.split(command[1])).stdout.startswith("undone: ")
     assert "../copy" in (folder / "lastgood.toml").read_text()
     assert "warning" not in run("restore", "@2").stderr
+
+
+def test_a_store_in_git_can_be_had_in_the_folder_as_the_note_says(run: Run, data: Run, repository: Path) -> None:
+    said = run("init").stderr
+    assert "remove lastgood.toml, and run `lastgood init --here`" in said
+    assert "remove it first: what was saved stays in the store" in run("init", "--here", code=4).stderr
+    (repository / "lastgood.toml").unlink()
+    run("init", "--here")
+    assert data("status")["store"] == str(repository / ".lastgood/catalog.sqlite")
+
+
+def test_init_says_that_it_is_nested(run: Run, folder: Path) -> None:
+    assert "note:" not in run("init").stderr
+    said = run("init", "inner/most").stderr
+    assert f"note: {folder} has a lastgood.toml, too; commands in this folder use the new one\n" in said
+    assert "note:" not in run("init", "inner/most").stderr
+
+
+def test_init_names_the_task_that_is_used(data: Run, folder: Path) -> None:
+    (folder / "lastgood.toml").write_text('store = ".lastgood"\nworkspace = "."\n')
+    (folder / "a.txt").write_text("a")
+    assert data("init")["task"] == data("status")["taskId"] == "work"

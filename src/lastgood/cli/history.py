@@ -9,7 +9,7 @@ import click
 
 from lastgood.cli.input import since_moment
 from lastgood.cli.invocation import Invocation, Number, subcommand, task_argument
-from lastgood.cli.output import fitted, json_text, local_time, printable, say, short_id, table
+from lastgood.cli.output import fitted, local_time, print_result, printable, say, short_id, table
 from lastgood.cli.summary import mark_of
 from lastgood.model.task import Event, EventKind
 from lastgood.views.document import compose
@@ -17,6 +17,8 @@ from lastgood.views.history import TaskNames, view_entries
 
 if TYPE_CHECKING:
     from lastgood.types import Entry
+
+HEADINGS = ("entry", "time", "what", "by", "about")
 
 
 @subcommand
@@ -61,12 +63,9 @@ def history(
             owner=call.owner,
         )
         names = TaskNames(store, call.task_id(), call.owner)
-        if call.json:
-            click.echo(json_text({"entries": list(view_entries(found, names))}))
-            return
-        rows = [_row(entry, names) for entry in found]
-    for line in table(rows, ("entry", "time", "what", "by", "about")):
-        click.echo(fitted(line))
+        rows = [] if call.json else [_cells(entry, _about(entry, names)) for entry in found]
+        view = {"entries": list(view_entries(found, names))} if call.json else None
+    print_result(call, view, map(fitted, table(rows, HEADINGS)))
     if len(found) == limit:
         say(call, f"Older entries: {call.again('--before', found[-1].sequence)}")
 
@@ -78,29 +77,13 @@ def _show_store(call: Invocation, limit: int, before: int | None) -> None:
         while page := store.events(after=found[-1].sequence if found else 0, limit=1000):
             found += page
     found = [event for event in reversed(found) if before is None or event.sequence < before][:limit]
-    if call.json:
-        click.echo(json_text({"entries": [compose(event) for event in found]}))
-        return
-    rows = [
-        [
-            f"#{event.sequence}",
-            local_time(event.at),
-            event.kind,
-            printable(event.actor),
-            printable(", ".join(f"{name} {value}" for name, value in event.data.items())),
-        ]
-        for event in found
-    ]
-    for line in table(rows, ("entry", "time", "what", "by", "about")):
-        click.echo(fitted(line))
+    rows = [_cells(event, ", ".join(f"{name} {value}" for name, value in event.data.items())) for event in found]
+    print_result(call, {"entries": [compose(event) for event in found]}, map(fitted, table(rows, HEADINGS)))
 
 
-def _row(entry: Entry, names: TaskNames) -> list[str]:
-    return [f"#{entry.sequence}", _when(entry), entry.kind, printable(entry.actor), _about(entry, names)]
-
-
-def _when(entry: Entry) -> str:
-    return "" if entry.data.get("damaged") else local_time(entry.at)
+def _cells(entry: Entry | Event, about: str) -> list[str]:
+    when = "" if entry.data.get("damaged") else local_time(entry.at)
+    return [f"#{entry.sequence}", when, entry.kind, printable(entry.actor), printable(about)]
 
 
 def _about(entry: Entry, names: TaskNames) -> str:

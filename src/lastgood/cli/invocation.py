@@ -62,7 +62,16 @@ class Invocation:
 
     def complete(self, text: str) -> str:
         """Return `text`, the commands in it with the options given here, without which they act on another store."""
+        text = re.sub(r"^did you mean ([^`]+)\?$", lambda found: f"did you mean {self._from_here(found[1])}?", text)
         return re.sub(r"`lastgood ([^`]+)`", lambda found: f"`lastgood {self._with_options(found[1])}`", text)
+
+    def _from_here(self, path: str) -> str:
+        """Convert a path of the workspace to what is typed for it in the current folder."""
+        with suppress(CheckpointError, OSError):
+            folder = self.folders()
+            if isinstance(folder, str) and Path.cwd().is_relative_to(os.path.realpath(folder)):
+                return os.path.relpath(Path(os.path.realpath(folder), path))
+        return path
 
     def _with_options(self, command: str) -> str:
         words = command.split()

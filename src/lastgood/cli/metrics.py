@@ -12,9 +12,10 @@ import click
 from lastgood.cli.invocation import ANY_PATH, Invocation, subcommand
 from lastgood.cli.output import path_text, print_result, say
 from lastgood.observe.metrics import PREFIX, Family, Sample, render
+from lastgood.upkeep.reach import all_pages
 
 if TYPE_CHECKING:
-    from lastgood import Store, TaskInfo
+    from lastgood import Store
 
 PAGE = 1000
 
@@ -38,7 +39,7 @@ def metrics(call: Invocation, output: str | None) -> None:
 
 
 def _families(store: Store, owner: str | None) -> Iterator[Family]:
-    tasks = list(_tasks(store, owner))
+    tasks = list(all_pages(lambda after=0: store.tasks(owner=owner, after=after, limit=PAGE), lambda last: last.number))
     yield _gauge("store_bytes", "Bytes that the store takes on disk.", [Sample(store.size())])
     yield _gauge("tasks", "Tasks in the store.", [Sample(len(tasks))])
     counts, times, damaged = [], [], []
@@ -53,15 +54,6 @@ def _families(store: Store, owner: str | None) -> Iterator[Family]:
     yield _gauge("task_checkpoints", "Checkpoints of each task.", counts)
     yield _gauge("task_last_save_timestamp_seconds", "When the newest checkpoint of each task was saved.", times)
     yield _gauge("task_head_damaged", "1: the newest checkpoint of the task is known to be damaged.", damaged)
-
-
-def _tasks(store: Store, owner: str | None) -> Iterator[TaskInfo]:
-    after = 0
-    while found := store.tasks(owner=owner, after=after, limit=PAGE):
-        yield from found
-        after = found[-1].number
-        if len(found) < PAGE:
-            return
 
 
 def _spooled(call: Invocation) -> list[Family]:
@@ -89,13 +81,11 @@ def _gauge(name: str, text: str, samples: list[Sample]) -> Family:
 def _replace(path: Path, text: str) -> None:
     """Write a file that others may read; whoever reads it sees the old text or the new one."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with new.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
-    except BaseException:
+    finally:
         new.unlink(missing_ok=True)
-        raise

@@ -311,7 +311,8 @@ def _take_lease_away(call: Invocation, store: Store, task: Task, worker: Lease) 
     task.refresh()
 
 
-def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...]) -> None:
+def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, ...]) -> bool:
+    """Print what a restore would do; return whether it would change anything."""
     with call.open_to_work() as store:
         plan = None
         task = call.work_on(store)
@@ -326,9 +327,13 @@ def _show_plan(call: Invocation, checkpoint: str, what: What, paths: tuple[str, 
     _warn(call, view.announced, "would be written")
     _say_missing(call, view.missing)
     count = sum(len(set(paths) - {path.rpartition("/")[0] for path in paths}) for paths in shown)
-    say(call, f"{counted(count, 'path')} would change, {size_text(view.size)} to write")
+    if count or changes:
+        say(call, f"{counted(count, 'path')} would change, {size_text(view.size)} to write")
+    else:
+        say(call, f"nothing would change: everything is already as in {place_text(chosen)}")
     if changes:
         say(call, f"the state would change in {counted(changes, 'place')}")
+    return bool(count or changes)
 
 
 def _offer(call: Invocation, what: What, paths: tuple[str, ...]) -> str:
@@ -336,7 +341,8 @@ def _offer(call: Invocation, what: What, paths: tuple[str, ...]) -> str:
     with call.open_to_work() as store:
         found = store.find_checkpoint(LAST_GOOD, call.task_id(), owner=call.owner)
     click.echo(fitted(line(found)), err=True)
-    _show_plan(call, found.id, what, paths)
+    if not _show_plan(call, found.id, what, paths):
+        click.get_current_context().exit()
     if not click.confirm(f"restore {place_text(found)}?", err=True):
         click.get_current_context().exit(FAILED)
     return found.id

@@ -71,7 +71,7 @@ def init(call: Invocation, path: Path, here: bool) -> None:
         store=str(location.place),
         store_created=created,
         gitignore_written=ignored,
-        task=config.task,
+        task=default_task(config),
         workspace=config.workspace,
         checkpoint=None if first is None else first.id,
     )
@@ -85,9 +85,12 @@ def init(call: Invocation, path: Path, here: bool) -> None:
     if first is not None:
         say_skipped(call, first.skipped)
     if config.store == GIT_STORE and created:
-        say(call, "note: deleting .git deletes the store; `lastgood init --here` puts it into the folder instead")
+        instead = f"to have it in the folder instead, remove {CONFIG}, and run `lastgood init --here`"
+        say(call, f"note: deleting .git deletes the store; {instead}")
     if refused is not None:
         say(call, f"note: {refused}, so files are not captured; `--workspace DIR` names another folder")
+    if written and (above := find_config_file(folder.parent)) is not None:
+        say(call, f"note: {above.path.parent} has a {CONFIG}, too; commands in this folder use the new one")
     _warn_of_variable(call)
 
 
@@ -140,9 +143,8 @@ def _existing(call: Invocation, folder: Path) -> Config:
     for name, wanted, present in (("store", call.store, config.store), ("task", call.task, config.task)):
         if wanted is not None and wanted != present:
             says = f"says {name} = {present!r}" if present is not None else f"names no {name}"
-            raise ConflictError(
-                f"{folder / CONFIG} is there already and {says}, not {wanted!r}", hint="edit it, or remove it first"
-            )
+            hint = "edit it, or remove it first: what was saved stays in the store that it names"
+            raise ConflictError(f"{folder / CONFIG} is there already and {says}, not {wanted!r}", hint=hint)
     return config
 
 

@@ -96,14 +96,14 @@ def spool(call: Invocation, replay: bool) -> None:
     ]
     view = compose(figures, checkpoints=[compose(one, reason=reason) for one, reason in waiting], replayed=done)
     print_result(call, view, map(fitted, table(rows, ("task", "id", "since", "")) if rows else []))
-    if done is not None:
+    if done is not None and (done.stored or rows):
         say(call, f"{counted(done.stored, 'checkpoint')} replayed into the store")
     for left in figures.left:
         say(call, f"a spool was put out of the way: {printable(left)}")
     if figures.away is not None:
         say(call, figures.away)
     elif not rows:
-        say(call, "nothing is queued")
+        say(call, "nothing waits for the store")
 
 
 def figures_text(figures: SpoolFigures) -> str | None:

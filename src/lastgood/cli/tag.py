@@ -83,10 +83,7 @@ def rm(call: Invocation, names: tuple[str, ...], purge: bool, undo: bool, whole_
     print_result(call, {"checkpoints": removed}, lines)
     for one in removed:
         if not one["changed"]:
-            say(
-                call,
-                f"@{one['sequence']} was {how} already" if how == "deleted" else f"@{one['sequence']} is not deleted",
-            )
+            say(call, f"@{one['sequence']} {'was deleted already' if how == 'deleted' else 'is not deleted'}")
 
 
 def _chosen(call: Invocation, store: Store, names: tuple[str, ...]) -> list[PlacedCheckpoint]:

@@ -89,16 +89,8 @@ def _placed(store: Store, stored: StoredCheckpoint) -> PlacedCheckpoint:
 
 def place_of(checkpoint: Checkpoint) -> PlacedCheckpoint:
     """Return the place of a checkpoint at hand; one that is spooled has none, and stands at 0."""
-    return PlacedCheckpoint(
-        checkpoint.id,
-        "",
-        checkpoint.task_id,
-        checkpoint.branch_id or "",
-        checkpoint.sequence or 0,
-        checkpoint.version or 0,
-        checkpoint.deleted,
-        checkpoint,
-    )
+    place = (checkpoint.branch_id or "", checkpoint.sequence or 0, checkpoint.version or 0)
+    return PlacedCheckpoint(checkpoint.id, "", checkpoint.task_id, *place, checkpoint.deleted, checkpoint)
 
 
 def find_last_good(
