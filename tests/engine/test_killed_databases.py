@@ -1,4 +1,5 @@
-"""Databases in the workspace whose program was killed in the middle of a transaction, with its journal beside them."""
+"""Databases in the workspace whose program was killed in the middle of a transaction, with its journal beside them, or
+comes and goes while they are copied."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -183,3 +185,22 @@ def test_a_program_that_comes_back_meanwhile_is_noticed(place: Bench, monkeypatc
     found = path.stat()
     with pytest.raises(lastgood.errors.BusyError):
         database_module.copy_database(str(path), (found.st_ino, found.st_dev), root.parent / "copy", 0.0)
+
+
+def test_a_database_that_was_just_written_is_tried_again_until_the_deadline(
+    place: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H1: in WAL mode, by programs that open and close it every few milliseconds."""
+    _, root = place
+    path, copy = root / "app.db", root.parent / "copy"
+    _make(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = wal")
+    is_settled = [False, False, True]
+    monkeypatch.setattr(database_module, "_wait_for_tick", lambda stamp: is_settled.pop(0))
+    found = path.stat()
+    database_module.copy_database(str(path), (found.st_ino, found.st_dev), copy, time.monotonic() + 60)
+    assert _rows(copy) == list(range(100))
+    is_settled.append(False)
+    with pytest.raises(lastgood.errors.BusyError):
+        database_module.copy_database(str(path), (found.st_ino, found.st_dev), copy, 0.0)

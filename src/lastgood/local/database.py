@@ -96,24 +96,28 @@ def copy_database(path: str, identity: tuple[int, ...], to: Path, deadline: floa
     `identity` is its inode and device. BusyError when it is locked until the deadline, InvalidError when it cannot be
     read; DiskFullError and UnavailableError are about the copy.
     """
-    file = os.lstat(path)
-    if not stat.S_ISREG(file.st_mode) or (file.st_ino, file.st_dev) != tuple(identity):
-        raise NotFoundError("the database was replaced")
-    scene = _look_around(path, file)
+    while True:
+        file = os.lstat(path)
+        if not stat.S_ISREG(file.st_mode) or (file.st_ino, file.st_dev) != tuple(identity):
+            raise NotFoundError("the database was replaced")
+        try:
+            return _copy_once(path, _look_around(path, file), to, deadline)
+        except _Moved as error:  # writers that come and go leave a moment, or come while it is looked at
+            if time.monotonic() > deadline:
+                raise BusyError("the database is being written") from error
 
+
+def _copy_once(path: str, scene: _Scene, to: Path, deadline: float) -> None:
     def back_up(mode: str) -> None:
         with closing(_Reading(path, mode, scene.file)) as reading, closing(_create(to)) as copy:
             reading.copy(copy, deadline, blocks_writers=scene.modes == ("mode=ro",))
 
     try:
-        try:
-            _read(path, scene, back_up)
-        except _UnfinishedError:
-            if scene.log_size:
-                raise
-            _copy_rolled_back(path, scene, to)
-    except _Moved as error:
-        raise BusyError("the database is being written") from error
+        _read(path, scene, back_up)
+    except _UnfinishedError:
+        if scene.log_size:
+            raise
+        _copy_rolled_back(path, scene, to)
 
 
 def remove_copy(path: Path) -> None:
