@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,19 @@ def test_a_file_is_replaced_at_once(run: Run, three: Path, tmp_path: Path) -> No
     assert "lastgood_tasks 1\n" in (place / "lastgood.prom").read_text()
     assert [path.name for path in place.iterdir()] == ["lastgood.prom"]
     run("metrics", "--output", str(place / "missing" / "x.prom"), code=6)
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(run: Run, three: Path, tmp_path: Path) -> None:
+    """As root, a device of the system had become a file."""
+    terminal, given = os.openpty()
+    device = tmp_path / "device"
+    device.symlink_to(os.ttyname(given))
+    run("metrics", "--output", str(device))
+    assert device.is_symlink()
+    assert device.is_char_device()
+    assert b"lastgood_tasks 1" in os.read(terminal, 4096)
+    os.close(terminal)
+    os.close(given)
 
 
 def test_without_a_store_none_is_made(run: Run, folder: Path, tmp_path: Path) -> None:
