@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,31 @@ def test_the_folder_of_a_repository_is_neither_captured_nor_touched(store: Store
     (folder / "vendor/lib/code.py").unlink()
     assert task.restore(second).missing == ()
     assert (folder / "vendor/lib/.git/HEAD").read_text() == "other"
+
+
+@pytest.mark.parametrize("place", ["runs/agent-store", "runs/work.sqlite", "work.db"])
+def test_another_store_in_the_folder_is_neither_captured_nor_touched(task: Task, folder: Path, place: str) -> None:
+    """A restore put its catalog back without what lay beside it, and it could not be opened any more."""
+    before = task.save({})
+    (folder / "a.txt").write_text("other")
+    with lastgood.open(folder / place, user="ada") as other:
+        other.task("theirs").save({"large": "x" * 100_000})
+        saved = task.save({})
+        other.task("theirs").save({"round": 2})
+    for chosen in (saved, before):
+        task.restore(chosen)
+        with lastgood.open(folder / place, user="ada") as other:
+            assert other.task("theirs").state == {"round": 2}
+            assert other.check(read_data=True).ok
+
+
+def test_a_database_of_another_program_is_a_file(task: Task, folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "catalog.sqlite")) as database:
+        database.execute("CREATE TABLE t (a)")
+    saved = task.save({})
+    (folder / "catalog.sqlite").unlink()
+    task.restore(saved)
+    assert (folder / "catalog.sqlite").exists()
 
 
 def test_undoing_warns_of_it_too(tmp_path: Path, folder: Path) -> None:

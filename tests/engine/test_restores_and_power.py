@@ -196,6 +196,7 @@ def test_after_a_restore_that_was_cut_short_the_head_is_what_lies_there(place: P
     assert task.head is not None
     assert [info.path for info in place.store.list_files(task.head.id)] == ["a", "b", "d"]
     assert place.store.read_file(task.head.id, "a") == b"new"
+    assert (task.last_good(any=True) or task.head).id != task.head.id, "nobody saved it"
     kept = next(one for one in place.store.list_checkpoints("t") if one.message == "as an interrupted restore left it")
     assert place.store.read_file(kept.id, "a") == b"old"
 

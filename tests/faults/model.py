@@ -505,14 +505,9 @@ class Model:
         """What an interrupted restore had made of the files is kept before it is taken back, and what lies there then
         is saved, so that nobody goes on from the mixture."""
         branch = self.lines["work"].active
-        for found in left:
-            self._keep_redo(
-                self._add(branch, branch.head, Content("before_restore", branch.head.content.state), found, "automatic")
-            )
-        if saves:
-            self._keep_redo(
-                self._add(branch, branch.head, Content("restored", branch.head.content.state), self.disk, "restored")
-            )
+        for found in (*left, self.disk) if saves else left:
+            content = Content("before_restore", branch.head.content.state)
+            self._keep_redo(self._add(branch, branch.head, content, found, "automatic"))
 
     # --- names, and taking away -------------------------------------------------------------------------------------
 

@@ -633,7 +633,7 @@ class FilesRestore:
         head = self._handle.head
         present = self._capture(head)._replace(binding=None)
         if has_drifted(present, head):
-            about = {"type": "restored", "lineage": "restored", "message": TAKEN_BACK, **place_in_work(head)}
+            about = {"type": "before_restore", "message": TAKEN_BACK, **place_in_work(head)}
             save_draft(self._handle, Draft(state=KEPT, files=present, keeps_redo=True, **about), policy="raise")
 
     def _settle(self) -> None:

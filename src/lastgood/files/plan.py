@@ -272,6 +272,8 @@ class _Planner:
             hidden = visit.hidden or isinstance(old, Left)
             if is_sidecar(new) and isinstance(wanted.get(main_of(name)), File):
                 new = None
+            if isinstance(old, Left) and old.why == "store":
+                continue
             if isinstance(new, Left):
                 if old is None and chosen and new.why not in ("store", "sidecar"):
                     self.left.append((path, new.why))

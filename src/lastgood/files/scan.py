@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from lastgood.files.index import FolderRecord, encode, list_names, split
 from lastgood.files.read import SIDECARS, Content, LeftOut, ReadJob, is_same, main_of, refuse
-from lastgood.local.paths import MAX_DEPTH, FolderWalk, Signature, is_settled, join, open_folder, signature
+from lastgood.local.paths import (
+    MAX_DEPTH,
+    STORE_ENDINGS,
+    FolderWalk,
+    Signature,
+    find_stores,
+    is_settled,
+    join,
+    open_folder,
+    signature,
+)
 from lastgood.local.paths import split as split_path
 from lastgood.model.tree import (
     AttributedFile,
@@ -34,6 +44,7 @@ from lastgood.model.tree import (
 if TYPE_CHECKING:
     from lastgood.files.rules import RuleLevel
 
+_STORES = tuple(map(os.fsencode, STORE_ENDINGS))
 Known = Mapping[bytes, tuple[Signature, Entry]]
 EnterRules = Callable[[bytes, Collection[bytes]], "RuleLevel"]
 """Gives the rules for the names in a folder, see `Rules.enter`."""
@@ -425,10 +436,13 @@ class Scan:
             entries = [entry for entry in found if entry.name[0] != "." or not _is_nothing(entry.name)]
         if path in self.wanted:
             entries = [entry for entry in entries if self._is_wanted(path, entry)]
-        names = split(os.fsencode("\0".join([entry.name for entry in entries])))
+        listed = os.fsencode("\0".join([entry.name for entry in entries]))
+        names = split(listed)
         folders = [name for name, entry in zip(names, entries, strict=True) if entry.is_dir(follow_symlinks=False)]
         level = self.enter(path, names) if self.enter is not None else None
         left_out = self.left_out.get(path, ())
+        if any(ending in listed for ending in _STORES):
+            left_out = {*left_out, *find_stores(folder, names)}
         rules = (level.digest if level is not None else b"listed") + b"\0".join(sorted(left_out))
         visit = FolderVisit(path, status, list_names(names, folders), rules, level)
         record = self.records.get(path)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from lastgood.errors import ForbiddenError, InvalidError, NotFoundError, UnavailableError
-from lastgood.local.paths import make_private_folder, read_beginning
+from lastgood.local.paths import CATALOG, STORE_ENDINGS, is_catalog_header, make_private_folder, read_beginning
 from lastgood.local.process import renew_after_fork
 from lastgood.model.identity import check_name
 
@@ -25,19 +25,14 @@ if TYPE_CHECKING:
 VARIABLE = "LASTGOOD_STORE"
 CONFIG = "lastgood.toml"
 FOLDER = ".lastgood"
-CATALOG = "catalog.sqlite"
 MEMORY = ":memory:"
 GIT_STORE = ".git/lastgood"
 """The store in the git directory of the repository that a folder is in, wherever that is: git cleans nothing there."""
 
 MAX_CONFIG_BYTES = 64 << 10
-APPLICATION_ID = 0x6C676F64
-"""What SQLite's header says of a catalog: that it is one."""
 BESIDE = ".lastgood"
 """The ending of the folder that holds a store beside an application's registry."""
 
-_FILE_ENDINGS = (".sqlite", ".db")
-_HEADER = b"SQLite format 3\0"
 _FOR_THE_STORE = {
     "max_bytes": "the limit belongs to the store: `lastgood limit SIZE --keep` sets it",
     "spool_bytes": "the size of the spool is chosen by who opens the store: lastgood.open(…, spool_bytes=…)",
@@ -369,11 +364,11 @@ def _place(target: str, base: Path | None, found_by: str, *, beside: bool = Fals
     if not target or "\0" in target:
         raise InvalidError("the store's path is empty or has a NUL in it", hint="give a folder or a .sqlite file")
     path = _expand(base, target)
-    if (path.suffix in _FILE_ENDINGS and not path.is_dir()) or path.is_file():
+    if (path.suffix in STORE_ENDINGS and not path.is_dir()) or path.is_file():
         folder = path.with_suffix(BESIDE)
         if (beside or folder.is_dir()) and not _is_catalog(path):
             return Location(folder / CATALOG, found_by, path)
-    if path.suffix in _FILE_ENDINGS and not path.is_dir():
+    if path.suffix in STORE_ENDINGS and not path.is_dir():
         return Location(path, found_by)
     if path.exists() and not path.is_dir():
         raise InvalidError(
@@ -389,8 +384,7 @@ def _is_catalog(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        header = file.read(100)
-    return header.startswith(_HEADER) and header[68:72] == APPLICATION_ID.to_bytes(4, "big")
+        return is_catalog_header(file.read(100))
 
 
 def _expand(base: Path | None, path: str) -> Path:

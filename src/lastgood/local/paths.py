@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from operator import attrgetter
 from types import TracebackType
@@ -28,6 +28,11 @@ Use = Callable[[int, str, os.stat_result, list[str]], T]
 Signature = tuple[int, int, int, int, int, int]
 """Which file, and when it was last touched: mode, size, mtime_ns, ctime_ns, inode, device."""
 signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
+
+CATALOG, STORE_ENDINGS = "catalog.sqlite", (".sqlite", ".db")
+"""The name of the catalog in the folder of a store, and how one ends that is a file."""
+APPLICATION_ID = 0x6C676F64
+"""What SQLite's header says of a catalog: that it is one."""
 
 MAX_PATH = 4096
 MAX_LINKS = 40
@@ -202,6 +207,33 @@ def open_folder(folder: int | None, name: str | bytes) -> int:
 def open_file(folder: int | None, name: str | bytes) -> int:
     """Open what has that name for reading; fstat tells what it is. Without a folder it may be a path."""
     return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def is_catalog_header(header: bytes) -> bool:
+    """Return whether a file that begins so is the catalog of a store."""
+    return header.startswith(b"SQLite format 3\0") and header[68:72] == APPLICATION_ID.to_bytes(4)
+
+
+def find_stores(folder: int, names: Collection[bytes]) -> set[bytes]:
+    """Return those of the names in a folder that are parts of stores, and what else belongs to these."""
+    endings, found = tuple(map(os.fsencode, STORE_ENDINGS)), set[bytes]()
+    for name in names:
+        if name.endswith(endings) and _is_catalog(folder, name):
+            beside = b"" if name == os.fsencode(CATALOG) else name.rpartition(b".")[0] + b"."
+            found.update(name + ending for ending in (b"", b"-wal", b"-shm", b"-lock"))
+            found.update(beside + part for part in (b"objects", b"quarantine"))
+            found.add(beside + b"cache" if beside else b"objects.cache")
+    return found
+
+
+def _is_catalog(folder: int, name: bytes) -> bool:
+    with suppress(OSError):
+        file = open_file(folder, name)
+        try:
+            return stat.S_ISREG(os.fstat(file).st_mode) and is_catalog_header(os.pread(file, 100, 0))
+        finally:
+            os.close(file)
+    return False
 
 
 def open_private(path: str | bytes | os.PathLike[str], flags: int) -> int:

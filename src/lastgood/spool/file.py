@@ -40,8 +40,8 @@ from lastgood.errors import (
     ReplayBusyError,
     UnavailableError,
 )
-from lastgood.local.location import CATALOG, make_private, objects_beside, state_folder
-from lastgood.local.paths import open_private
+from lastgood.local.location import make_private, objects_beside, state_folder
+from lastgood.local.paths import CATALOG, open_private
 from lastgood.local.process import hold_for_fork, renew_after_fork
 from lastgood.model.identity import digest
 

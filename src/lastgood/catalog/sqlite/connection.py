@@ -27,8 +27,7 @@ from lastgood.errors import (
     IntegrityError,
     UnavailableError,
 )
-from lastgood.local.location import APPLICATION_ID
-from lastgood.local.paths import open_private
+from lastgood.local.paths import APPLICATION_ID, open_private
 from lastgood.model.identity import now
 
 PAGE_SIZE = 4096

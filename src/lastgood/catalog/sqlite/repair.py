@@ -18,7 +18,7 @@ from lastgood.catalog.sqlite.audit import SQLiteAudit
 from lastgood.catalog.sqlite.migration import migrations
 from lastgood.catalog.upkeep import Corrections, NameFix
 from lastgood.catalog.values import FILES, Actor
-from lastgood.local.location import APPLICATION_ID
+from lastgood.local.paths import APPLICATION_ID
 from lastgood.model.identity import ALGORITHM, new_id, now
 
 SQL = Queries("repair")
