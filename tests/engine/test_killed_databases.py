@@ -175,9 +175,9 @@ def test_a_program_that_comes_back_meanwhile_is_noticed(place: Bench, monkeypatc
     _kill_in_transaction(path)
     copy_file = database_module._copy_file
 
-    def come_back(source: str, to: Path) -> None:
-        copy_file(source, to)
-        if not source.endswith("-journal"):
+    def come_back(folder: int, name: str, to: Path) -> None:
+        copy_file(folder, name, to)
+        if not name.endswith("-journal"):
             assert _rows(path) == list(range(100))
             _kill_in_transaction(path)
 
