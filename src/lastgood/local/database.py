@@ -39,8 +39,7 @@ _MAX_VALUE_BYTES = 64 << 20
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 1 ms
 _WAL_MODE = 2
 _WRITE_ERRORS = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_FSYNC)
-_JOURNAL = bytes.fromhex("d9d505f920a163d7")
-"""What a journal begins with, and ends with if it names a super-journal: that of a transaction in several databases."""
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends one that names a super-journal, of several databases
 _LOG_MODES = ("mode=ro&readonly_shm=1", "mode=ro")
 
 
