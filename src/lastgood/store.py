@@ -109,7 +109,10 @@ class Store:
     def delete_task(self, task_id: str, *, owner: str | None = None) -> int:
         """Remove a task with all of its checkpoints, for good. How many it had."""
         about = (self._owner(owner), check_name("task id", task_id), acting(self.user))
+        from lastgood.engine.workspace import forget_files
+
         with self._logged("delete_task", task_id, owner):
+            forget_files(self._engine, *about[:2])
             return retry_without_dead_lease(self._engine.catalog, lambda: self._engine.catalog.delete_task(*about))
 
     # --- checkpoints ---------------------------------------------------------------------------------------

@@ -1195,3 +1195,18 @@ def test_what_a_restore_kept_by_name_is_listed_read_and_copied_with_the_rest(pla
     copied = task.copy_files(before, root.parent / "copy")
     assert sorted(copied) == [start + path for path in (".gitignore", "a", "deep", "deep/b", "deep/kept")]
     assert (root.parent / "copy" / name / "deep/kept").read_text() == "ignored since"
+
+
+def test_a_deleted_task_leaves_no_names_of_its_files_and_others_go_on_in_its_folder(place: Bench) -> None:
+    """L2: the index of a folder had them for good. Its lock stays: who is about to take it must find it."""
+    store, root = place
+    (root / "a-telling-name").write_text("content")
+    task, other = store.task("t", workspace=root), store.task("other", workspace=root)
+    task.save({})
+    before = other.save({})
+    store.delete_task("t")
+    cache = [path for path in store._engine.local.path().rglob("*") if path.is_file()]
+    assert not any(b"a-telling-name" in path.read_bytes() for path in cache)
+    (root / "b").write_text("new")
+    assert other.save({}).skipped == ()
+    assert other.restore(before).deleted == ("b",)

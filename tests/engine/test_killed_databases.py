@@ -175,9 +175,9 @@ def test_a_program_that_comes_back_meanwhile_is_noticed(place: Bench, monkeypatc
     _kill_in_transaction(path)
     copy_file = database_module._copy_file
 
-    def come_back(source: str, to: Path) -> None:
-        copy_file(source, to)
-        if not source.endswith("-journal"):
+    def come_back(folder: int, name: str, to: Path) -> None:
+        copy_file(folder, name, to)
+        if not name.endswith("-journal"):
             assert _rows(path) == list(range(100))
             _kill_in_transaction(path)
 
@@ -204,3 +204,35 @@ def test_a_database_that_was_just_written_is_tried_again_until_the_deadline(
     is_settled.append(False)
     with pytest.raises(lastgood.errors.BusyError):
         database_module.copy_database(str(path), (found.st_ino, found.st_dev), copy, 0.0)
+
+
+def test_a_link_in_the_way_to_it_does_not_bring_in_the_journal_of_another_database(
+    place: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L2: pages of it would be in the copy, for whoever may read that and not the other database."""
+    _, root = place
+    folder, other = root / "deep", root.parent / "other"
+    for each in (folder, other):
+        each.mkdir()
+        _make(each / "app.db")
+    with closing(sqlite3.connect(other / "app.db")) as database, database:
+        database.execute("UPDATE t SET y = 'private'")
+    for each in (folder, other):
+        _kill_in_transaction(each / "app.db")
+    copy_file = database_module._copy_file
+
+    def copy_behind_link(*about: object) -> None:
+        is_journal = str(about[-2]).endswith("-journal")
+        if is_journal:
+            folder.rename(root / "aside")
+            folder.symlink_to(other)
+        copy_file(*about)  # type: ignore[arg-type]
+        if is_journal:
+            folder.unlink()
+            (root / "aside").rename(folder)
+
+    monkeypatch.setattr(database_module, "_copy_file", copy_behind_link)
+    found, copy = (folder / "app.db").stat(), root.parent / "copy"
+    database_module.copy_database(str(folder / "app.db"), (found.st_ino, found.st_dev), copy, 0.0)
+    assert b"private" not in copy.read_bytes()
+    assert _rows(copy) == list(range(100))

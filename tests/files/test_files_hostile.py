@@ -726,3 +726,30 @@ def test_going_back_in_state_alone_does_not_keep_the_store_from_others_while_it_
         store.task("third").save({})
     thread.join()
     assert outcome == [{"n": 1}]
+
+
+def test_what_a_folder_does_not_give_up_again_is_in_no_checkpoint() -> None:
+    """B9: a folder that is append-only takes temporary files, and lets none be renamed or removed."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as where:
+        folder = Path(where, "work", "kept")
+        folder.mkdir(parents=True)
+        (folder / "a").write_text("old")
+        (folder.parent / "b").write_text("old")
+        with lastgood.open(Path(where, "store"), user="ada", collect="never") as store:
+            task = store.task("t", workspace=folder.parent)
+            old = task.save({})
+            (folder / "a").write_text("new")
+            (folder.parent / "b").write_text("new")
+            if subprocess.run(["chattr", "+a", folder], capture_output=True, check=False).returncode:
+                pytest.skip("NOT TESTED, a folder that is append-only: that needs root and a file system that has them")
+            try:
+                done = task.restore(old)
+            finally:
+                subprocess.run(["chattr", "-a", folder], check=True)
+            assert done.failed == (("kept/a", "operation not permitted"),)
+            assert ((folder / "a").read_text(), (folder.parent / "b").read_text()) == ("new", "old")
+            (left,) = [path.name for path in folder.iterdir() if path.name != "a"]
+            assert is_temporary(left.encode())
+            assert [info.path for info in store.list_files(task.save({}).id, "kept")] == ["kept/a"]
+            assert task.restore(old).failed == ()
+            assert (folder / "a").read_text() == "old"

@@ -932,7 +932,7 @@ def test_closing_keeps_what_was_seen(handle: Workspace, store: lastgood.Store, t
     save(handle, store)
     (tmp_path / "work/a/x").write_bytes(b"22")
     tree = save(handle, store)
-    file = handle._index_file(handle.roots[0])
+    (file,) = (store._engine.local.path() / "index").iterdir()
     path, store_id = handle.roots[0].path, store.info().id
     assert StatIndex(file, path, store_id).refresh().folders[b""].id != tree
     handle.close()

@@ -73,6 +73,12 @@ def test_a_backup_lies_neither_in_its_store_nor_among_files_that_it_has(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_backup_may_lie_where_a_folder_was_whose_files_it_has(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "work").rename(tmp_path / "elsewhere")
+    (tmp_path / "work").mkdir()
+    assert store.backup(tmp_path / "work" / "copy").checkpoints == 2
+
+
 @pytest.mark.parametrize("name", ["copy", "*"])
 def test_a_backup_leaves_another_one_under_way_alone(store: Store, tmp_path: Path, name: str) -> None:
     other = tmp_path / ".copy.01a1ed41-2602-7693-b0a5-b3e6a402c7b8.partial"

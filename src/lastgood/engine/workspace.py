@@ -65,7 +65,8 @@ class Workspace:
         self.roots = open_roots(folders, store=self._own)
         self.unfinished: list[str] = []
         """Journals of restores that could not be taken back: the next save of these folders ends them."""
-        self._indexes = {root: StatIndex(self._index_file(root), root.path, self._store_id) for root in self.roots}
+        files = {root: _index_file(self._folder, root.path) for root in self.roots}
+        self._indexes = {root: StatIndex(file, root.path, self._store_id) for root, file in files.items()}
         self._is_closed = False
         self._syncing: list[threading.Thread] = []
         """What makes restored files durable."""
@@ -296,8 +297,18 @@ class Workspace:
         counts = captured.file_count, captured.total_size
         return FileRoot(root.name, captured.tree, captured.partial, *counts, git_head(root), base)
 
-    def _index_file(self, root: Root) -> Path:
-        return self._folder / "index" / sha256(os.fsencode(root.path)).hexdigest()[:32]
+
+def forget_files(engine: Engine, owner: str, task_id: str) -> None:
+    """Remove what is remembered of a task's folders, names of files above all. Others that miss it read them anew."""
+    position = engine.catalog.position(owner, task_id)
+    for branch in engine.catalog.branches(position.task, deleted=True) if position else ():
+        for folder in engine.catalog.folders_of(owner, branch.id):
+            with suppress(OSError):
+                _index_file(engine.local.path(), folder.path).unlink()
+
+
+def _index_file(place: Path, root: str) -> Path:
+    return place / "index" / sha256(os.fsencode(root)).hexdigest()[:32]
 
 
 def sync_restored(

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from lastgood.errors import BusyError, CheckpointError, DiskFullError, InvalidError, NotFoundError, UnavailableError
-from lastgood.local.paths import Signature, is_recent, kind_of, open_file, open_private, show, signature
+from lastgood.local.paths import Signature, is_recent, kind_of, open_file, open_folder, open_private, show, signature
 from lastgood.local.process import write_all
 
 T = TypeVar("T")
@@ -39,8 +39,7 @@ _MAX_VALUE_BYTES = 64 << 20
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 1 ms
 _WAL_MODE = 2
 _WRITE_ERRORS = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_FSYNC)
-_JOURNAL = bytes.fromhex("d9d505f920a163d7")
-"""What a journal begins with, and ends with if it names a super-journal: that of a transaction in several databases."""
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends one that names a super-journal, of several databases
 _LOG_MODES = ("mode=ro&readonly_shm=1", "mode=ro")
 
 
@@ -114,8 +113,8 @@ def _copy_once(path: str, scene: _Scene, to: Path, deadline: float) -> None:
 
     try:
         _read(path, scene, back_up)
-    except _UnfinishedError:
-        if scene.log_size:
+    except BusyError as error:
+        if scene.log_size or getattr(error.__cause__, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
             raise
         _copy_rolled_back(path, scene, to)
 
@@ -129,17 +128,19 @@ def remove_copy(path: Path) -> None:
 def _copy_rolled_back(path: str, scene: _Scene, to: Path) -> None:
     """Copy a database and the journal of a transaction that was never finished, and roll it back in the copy. The two
     files stay as they are, for the program that they belong to."""
-    journal, copied = f"{path}-journal", Path(f"{to}-journal")
+    where, name = os.path.split(path)
+    names = name, f"{name}-journal"
+    folder = open_folder(None, where)  # a link on the way to it cannot lead to another one's journal
     try:
-        seen = [signature(os.lstat(each)) for each in (path, journal)]
+        seen = [signature(os.stat(each, dir_fd=folder, follow_symlinks=False)) for each in names]
         if seen[0] != scene.file or not all(_wait_for_tick(each[3]) for each in seen):
             raise _Moved
         remove_copy(to)
-        _copy_file(path, to)
-        _copy_file(journal, copied)
-        if seen != [signature(os.lstat(each)) for each in (path, journal)]:
+        for each, copied in zip(names, (to, journal := Path(f"{to}-journal")), strict=True):
+            _copy_file(folder, each, copied)
+        if seen != [signature(os.stat(each, dir_fd=folder, follow_symlinks=False)) for each in names]:
             raise _Moved
-        if _is_to_be_applied(copied, os.path.realpath(os.path.dirname(path)), seen[0][1]):  # noqa: PTH120
+        if _is_to_be_applied(journal, os.path.realpath(where), seen[0][1]):
             with closing(sqlite3.connect(to, isolation_level=None)) as copy:
                 copy.execute("PRAGMA schema_version").fetchone()
     except FileNotFoundError as error:
@@ -147,6 +148,8 @@ def _copy_rolled_back(path: str, scene: _Scene, to: Path) -> None:
     except (OSError, sqlite3.Error) as error:
         is_its_own = _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
         raise _translate(error) if is_its_own else _not_copied(error) from error
+    finally:
+        os.close(folder)
 
 
 def _is_to_be_applied(journal: Path, folder: str, size: int) -> bool:
@@ -175,20 +178,20 @@ def _is_to_be_applied(journal: Path, folder: str, size: int) -> bool:
     return os.path.lexists(os.path.join(folder, name))  # noqa: PTH118
 
 
-def _copy_file(path: str, to: Path) -> None:
+def _copy_file(folder: int, name: str, to: Path) -> None:
     """Copy a file into a private one, with holes for zeros."""
     with os.fdopen(open_private(to, os.O_CREAT | os.O_EXCL | os.O_WRONLY), "wb", 0) as copy:
-        for part in _read_parts(path):
+        for part in _read_parts(folder, name):
             if part.count(0) == len(part):
                 copy.truncate(copy.seek(len(part), os.SEEK_CUR))
             else:
                 write_all(copy.fileno(), part)
 
 
-def _read_parts(path: str) -> Iterator[bytes]:
+def _read_parts(folder: int, name: str) -> Iterator[bytes]:
     """Read a file; an error is the file's own, and none of the disk that it is copied to."""
     try:
-        with os.fdopen(open_file(None, path), "rb") as file:
+        with os.fdopen(open_file(folder, name), "rb") as file:
             yield from iter(lambda: file.read(1 << 20), b"")
     except OSError as error:
         raise InvalidError(f"the database cannot be read: {(error.strerror or '').lower()}") from error
@@ -231,10 +234,6 @@ def _read(path: str, scene: _Scene, use: Callable[[str], T]) -> T:
 
 class _Moved(Exception):  # noqa: N818
     """A sign that what was read is not what was found before."""
-
-
-class _UnfinishedError(BusyError):
-    """A transaction was never finished, and has to be rolled back before the database can be read."""
 
 
 class _Scene(NamedTuple):
@@ -490,13 +489,10 @@ def _no_table(table: str) -> str:
 
 def _translate(error: Exception) -> CheckpointError:
     code = _code(error)
-    exactly = getattr(error, "sqlite_errorcode", 0)
-    if code == sqlite3.SQLITE_FULL or exactly in _WRITE_ERRORS:  # who only reads gets no such error, but a copy does
+    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _WRITE_ERRORS:  # of a copy, not a reader
         return _not_copied(error)
-    if exactly == sqlite3.SQLITE_READONLY_ROLLBACK:
-        return _UnfinishedError("a transaction of the database was never finished: open it with its program once")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PROTOCOL):
-        return BusyError("the database is locked by a writer")
+        return BusyError("the database is locked by a writer, or by one that did not finish")
     sentences = {
         sqlite3.SQLITE_NOTADB: "the file is not an SQLite database, or it is encrypted",
         sqlite3.SQLITE_CORRUPT: "the database is damaged",

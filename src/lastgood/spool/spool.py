@@ -83,8 +83,7 @@ class Spool:
         self._has_room = False
         self._next_look = 0.0
         self.closed = False
-        self._may_write = engine.location.may_write()
-        """Where it is not permitted, no save ever comes into the store; a permission taken away later may come back."""
+        self._may_write = engine.location.may_write()  # a permission that is taken away later may come back
         self.needs_disk = False
         self.clock: Callable[[], float] = time.monotonic
         self.pause: Callable[[float], None] = time.sleep

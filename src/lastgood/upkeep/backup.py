@@ -15,6 +15,7 @@ from typing import NamedTuple
 from lastgood.catalog import open_catalog
 from lastgood.engine.engine import Engine
 from lastgood.errors import ConflictError, DiskFullError, IntegrityError, InvalidError, NotFoundError, UnavailableError
+from lastgood.files.roots import is_there
 from lastgood.local.location import Location, locate, make_folder
 from lastgood.model.identity import new_id
 from lastgood.objects.contract import ObjectStore
@@ -71,12 +72,13 @@ def back_up(engine: Engine, user: str, to: str | os.PathLike[str], progress: Pro
 
 
 def _captured_folders(engine: Engine) -> Iterator[Path]:
-    """Yield the folders whose files are saved in the store."""
+    """Yield the folders whose files are saved in the store, as far as they are where they were."""
     last = 0
     while page := engine.catalog.tasks(None, last):
         for task in page:
             for branch in engine.catalog.branches(task):
-                yield from (Path(each.path).resolve() for each in engine.catalog.folders_of(task.owner, branch.id))
+                folders = engine.catalog.folders_of(task.owner, branch.id)
+                yield from (Path(each.path).resolve() for each in folders if is_there(each))
         last = page[-1].number
 
 
