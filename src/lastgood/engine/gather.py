@@ -7,7 +7,7 @@ a pack, which is durable before the transaction begins.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +20,7 @@ from lastgood.local.paths import open_private
 from lastgood.model.identity import new_id
 
 if TYPE_CHECKING:
-    from lastgood.files.index import Newest
+    from lastgood.files.index import FolderRecord
     from lastgood.model.checkpoint import FileRoot, Skipped
     from lastgood.objects.contract import ObjectStore
 
@@ -36,8 +36,8 @@ class CapturedFiles(NamedTuple):
     skipped: tuple[Skipped, ...]
     gathered: Gathered
     binding: Binding | None
-    newest: Mapping[str, Callable[[], Newest]]
-    """Finds what changed last, by root."""
+    records: Mapping[str, Mapping[bytes, FolderRecord]]
+    """The records of folders, by root."""
     base: str | None = None
     """The checkpoint whose files were not looked up in the store, because that one has them."""
 

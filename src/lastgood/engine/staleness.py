@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lastgood.engine.gather import CapturedFiles
 from lastgood.errors import CheckpointError
+from lastgood.files.index import find_newest
 from lastgood.model.evidence import Evidence, EvidencePack
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def mark_stale(
 
 
 def _last_change(root: Root, files: CapturedFiles, before: Sequence[FileRoot], blobs: FileBlobs) -> LastChange:
-    newest = files.newest[root.name]()
+    newest = find_newest(files.records[root.name])
     changed = LastChange(newest.stamp, f"{_shown(root, newest.path)} changed")
     try:
         stamp, path = _last_removal(root, _removed(root, files, before, blobs))

@@ -27,7 +27,7 @@ from lastgood.files.read import LeftOut, is_same
 from lastgood.files.roots import Root, git_head, identify, locked, open_roots
 from lastgood.files.rules import Rules
 from lastgood.local.location import make_private
-from lastgood.local.paths import Signature, signature, split
+from lastgood.local.paths import Signature, join, signature, split
 from lastgood.model.checkpoint import FileRoot, Skipped
 from lastgood.model.task import FolderId, Journal
 from lastgood.model.tree import Entry, File, Folder, Left, decode_chunks, is_sidecar
@@ -184,7 +184,7 @@ class Workspace:
             tuple(_show(root, skipped) for root, captured in found for skipped in captured.skipped),
             gathered,
             self.binding(takes_over=takes_over),
-            {root.name: captured.newest for root, captured in found},
+            {root.name: captured.records for root, captured in found},
             since.id if since else None,
         )
 
@@ -208,7 +208,7 @@ class Workspace:
     def list_skipped(self, captured: CapturedFiles, *, is_first: bool) -> tuple[Skipped, ...]:
         """Return what was left out; of a task's first checkpoint also secrets that ignore rules name: of each one that
         would be noise, as every .gitignore has some."""
-        return (*captured.skipped, *(ignored_secrets(self._engine.blobs, captured.roots) if is_first else ()))
+        return (*captured.skipped, *(ignored_secrets(captured) if is_first else ()))
 
     def binding(self, *, takes_over: bool = False) -> Binding:
         return Binding(self.folders(), takes_over)
@@ -383,18 +383,14 @@ def _show(root: Root, skipped: LeftOut) -> Skipped:
     return Skipped(f"{root.name}:{path}" if root.name else path, reason)
 
 
-def ignored_secrets(blobs: FileBlobs, roots: Sequence[FileRoot]) -> Iterator[Skipped]:
-    """Yield what looks like a secret and was left out of these roots because an ignore rule names it."""
-    waiting = [(root.name, b"", root.tree) for root in roots]
-    while waiting:
-        name, folder, tree = waiting.pop()
-        for entry in blobs.read_tree(tree):
-            path = folder + entry.name
-            if isinstance(entry, Folder):
-                waiting.append((name, path + b"/", entry.tree))
-            elif isinstance(entry, Left) and entry.why == "ignored" and is_secret_path(path):
-                shown = os.fsdecode(path)
-                yield Skipped(f"{name}:{shown}" if name else shown, "ignored; it looks like a secret")
+def ignored_secrets(captured: CapturedFiles) -> Iterator[Skipped]:
+    """Yield what looks like a secret and was left out of a capture because an ignore rule names it."""
+    for root, records in captured.records.items():
+        for folder, record in sorted(records.items()):
+            for name in filter(None, record.left.split(b"\0")):
+                if is_secret_path(join(folder, name)) and record.entries().get(name) == Left(name, "ignored"):
+                    shown = os.fsdecode(join(folder, name))
+                    yield Skipped(f"{root}:{shown}" if root else shown, "ignored; it looks like a secret")
 
 
 class SelfContainedBatch(Batch):

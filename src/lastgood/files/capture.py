@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from lastgood.errors import CheckpointError, InvalidError, UnavailableError
-from lastgood.files.index import FolderRecord, Newest, StatIndex, encode, find_newest, name_others
+from lastgood.files.index import FolderRecord, StatIndex, encode, name_others
 from lastgood.files.read import BlobSink, Content, LeftOut, ReadFiles, ReadJob, main_of, read_jobs, without_ctime
 from lastgood.files.rules import GIT_RULES, OWN_RULES
 from lastgood.files.scan import Expect, FolderVisit, Scan, demand_files
@@ -51,8 +51,8 @@ class Sink(BlobSink, Protocol):
 class Captured(NamedTuple):
     """A captured root.
 
-    `file_count` counts files and links, `new_bytes` the content that had to be read, stored before or not. `newest`
-    finds what changed last.
+    `file_count` counts files and links, `new_bytes` the content that had to be read, stored before or not. `records`
+    are those of its folders.
     """
 
     tree: bytes
@@ -61,7 +61,7 @@ class Captured(NamedTuple):
     skipped: tuple[LeftOut, ...]
     partial: bool
     new_bytes: int
-    newest: Callable[[], Newest]
+    records: Mapping[bytes, FolderRecord]
 
 
 def capture(
@@ -129,8 +129,7 @@ def capture(
     top = builder.build(b"")
     index.replace(builder.records, listed=wanted is not None)
     skipped = [*builder.skipped(), *(restless or ()), *_missing(files or (), scan)]
-    newest = partial(find_newest, builder.records)
-    return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes, newest)
+    return Captured(top.id, top.files, top.size, tuple(skipped), wanted is not None, reader.new_bytes, builder.records)
 
 
 def _read_until_stable(scan: Scan, reader: _Reader, watch: Watcher | None) -> list[LeftOut] | None:

@@ -446,17 +446,19 @@ class Scan:
         rules = (level.digest if level is not None else b"listed") + b"\0".join(sorted(left_out))
         visit = FolderVisit(path, status, list_names(names, folders), rules, level)
         record = self.records.get(path)
-        there = dict(zip(names, entries, strict=True))
-        if record is not None and (touched := self._find_touched(visit, record, there.keys(), folders)) is not None:
-            visit.recall(record, touched)
-            there = {name: there[name] for name in touched if name in there}
-        elif self.is_trusted and record is not None and _is_unchanged(visit, record, names, folders, entries):
-            return visit
+        touched = None
+        if self.is_trusted and record is not None:
+            touched = self._find_touched(visit, record, names, folders)
+            if touched is not None:
+                visit.recall(record, touched)
+            elif _is_unchanged(visit, record, names, folders, entries):
+                return visit
+        there = {name: one for name, one in zip(names, entries, strict=True) if touched is None or name in touched}
         self._examine(folder, visit, there, frozenset(folders), left_out)
         return visit
 
     def _find_touched(
-        self, visit: FolderVisit, record: FolderRecord, names: Set[bytes], folders: list[bytes]
+        self, visit: FolderVisit, record: FolderRecord, names: list[bytes], folders: list[bytes]
     ) -> set[bytes] | None:
         """Return the names to examine if the record is known to hold for all others; else None. Only for the first
         visit: others are made because something has moved meanwhile."""
@@ -466,7 +468,7 @@ class Scan:
         if any(ending in visit.listing or ending in record.listing for ending in SIDECARS):
             return None
         listed, _, were_folders = record.listing.partition(b"\0\0")
-        touched = named | (names ^ set(split(listed)))
+        touched = named | {*names}.symmetric_difference(split(listed))
         is_plain = touched.isdisjoint((*folders, *split(were_folders), *split(record.left)))
         return touched if is_plain else None
 

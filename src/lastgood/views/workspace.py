@@ -111,7 +111,7 @@ def _compare(store: Store, workspace: Workspace, found: Recovery, verbose: bool)
     present, blobs = workspace.capture(since), engine_of(store).blobs
     changes = FilesDiff(since.record.files, present.roots, blobs.read_with(present.gathered)).changes
     blobs.drop(present.gathered)
-    skipped = [*present.skipped, *(ignored_secrets(blobs, since.record.files) if verbose else ())]
+    skipped = [*present.skipped, *(ignored_secrets(present) if verbose else ())]
     is_other, is_newest = other is not None, since is newest
     return WorkspaceFound(places, since, changes, skipped=skipped, is_elsewhere=is_other, is_newest=is_newest)
 
