@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from shlex import join, quote
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.output import json_text, printable, say
+from lastgood.cli.output import json_text, printable, say, size_text
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError
 from lastgood.observe.log import listening
 
@@ -83,6 +84,13 @@ class Invocation:
         files = named & WITH_FILES and not named & {"--workspace", "--no-files"}
         after = [text for folder in self.workspace if files for text in ("--workspace", folder)]
         return " ".join(part for part in (join(before), command, join(after)) if part)
+
+    def room(self) -> str:
+        """Return how much is free on the disk of the store or of the current folder, whichever has less."""
+        with suppress(CheckpointError, OSError):
+            free, place = min((disk_usage(path).free, str(path)) for path in (self.locate().place or "/", Path.cwd()))
+            return f"{size_text(free)} are left in {place}"
+        return ""
 
     def again(self, option: str, value: object) -> str:
         """Return this command with another value of an option: the next page of a list."""

@@ -352,7 +352,7 @@ def _open(file: str) -> int:
             make_private(Path(file).parent)
             descriptor = open_private(file, how)
     except OSError as error:
-        raise _unusable() from error
+        raise _unusable(error) from error
     return move_off_standard_streams(descriptor)
 
 
@@ -374,7 +374,7 @@ def _wait(descriptor: int, root: Root, deadline: float, *, is_shared: bool) -> N
             return fcntl.flock(descriptor, how)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
-                raise _unusable() from error
+                raise _unusable(error) from error
             left = deadline - time.monotonic()
             if left <= 0:
                 raise _busy(root) from error
@@ -391,8 +391,11 @@ def _busy(root: Root) -> FolderBusyError:
     )
 
 
-def _unusable() -> UnavailableError:
-    return UnavailableError("the workspace's lock file cannot be used", hint="look at the disk and the log")
+def _unusable(error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"the lock of the workspace, a file in the store, cannot be written: {os.strerror(error.errno or 0).lower()}",
+        hint="look at the store's disk and permissions; files can be copied from a store that can only be read",
+    )
 
 
 _held = _Held()
