@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,19 @@ def test_a_file_is_replaced_at_once(run: Run, three: Path, tmp_path: Path) -> No
     assert "lastgood_tasks 1\n" in (place / "lastgood.prom").read_text()
     assert [path.name for path in place.iterdir()] == ["lastgood.prom"]
     run("metrics", "--output", str(place / "missing" / "x.prom"), code=6)
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(run: Run, three: Path, tmp_path: Path) -> None:
+    """As root `--output /dev/null` had replaced the device by a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    run("metrics", "--output", str(pipe))
+    assert b"lastgood_tasks 1\n" in os.read(reader, 1 << 16)
+    os.close(reader)
+    assert pipe.is_fifo()
+    run("metrics", "--output", str(tmp_path), code=6)
+    assert tmp_path.is_dir()
 
 
 def test_without_a_store_none_is_made(run: Run, folder: Path, tmp_path: Path) -> None:

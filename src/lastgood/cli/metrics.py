@@ -79,7 +79,10 @@ def _gauge(name: str, text: str, samples: list[Sample]) -> Family:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file that others may read; whoever reads it sees the old text or the new one."""
+    """Write a file that others may read; whoever reads it sees the old text or the new one. A device is written to."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with new.open("x", encoding="utf-8") as file:
