@@ -226,3 +226,9 @@ def test_a_wrong_command_is_answered_with_the_right_one(run: Run, typed: str, me
 def test_python_m_lastgood_is_the_command_line(process: Run) -> None:
     done = subprocess.run([sys.executable, "-m", "lastgood", "version"], capture_output=True, text=True, check=True)
     assert done.stdout == process("version").stdout
+
+
+@pytest.mark.parametrize("command", ["restore", "log", "limit"])
+def test_the_help_of_a_command_ends_with_its_examples(run: Run, command: str) -> None:
+    shown = run(command, "--help").stdout.partition("\nExamples:\n")[2].splitlines()
+    assert shown == [f"  lastgood {line}" for line in EXAMPLES[command]]

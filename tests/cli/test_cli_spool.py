@@ -96,6 +96,31 @@ CAUSES: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
+def test_a_store_that_can_only_be_read_is_said_in_words(run: Run, folder: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        (folder / "a.txt").write_text("one")
+        run("init", "--store", f"{disk}/store")
+        CAUSES["read-only"][1](disk)
+        for words in (["restore", "HEAD"], ["diff"], ["undo"]):
+            said = run(*words, code=6).stderr
+            assert "the lock of the workspace, a file in the store, cannot be written: read-only file system" in said
+            assert "hint: look at the store's disk and permissions" in said
+        said = run("watch", code=6).stderr
+        assert f"the store in {disk}/store cannot be written: read-only file system\nhint: watch saves into it" in said
+
+
+def test_a_full_disk_is_named_with_what_is_left(run: Run, folder: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        (folder / "a.txt").write_text("one")
+        run("init", "--store", f"{disk}/store")
+        (folder / "a.txt").write_text("two")
+        fill(disk)
+        for words in (["tag", "x"], ["collect"], ["fork"]):
+            said = run(*words, code=6).stderr
+            assert "error: the disk is full\n" in said
+            assert f"hint: free some space: 0 bytes are left in {disk}/store\n" in said
+
+
 @pytest.mark.parametrize("cause", CAUSES)
 def test_each_message_names_the_true_cause(
     run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str

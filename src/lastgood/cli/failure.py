@@ -10,6 +10,7 @@ import click
 from lastgood.cli.output import Format, json_text, printable, say, styled
 from lastgood.errors import (
     CheckpointError,
+    DiskFullError,
     EvidenceError,
     FolderTakenError,
     IntegrityError,
@@ -70,7 +71,10 @@ def report(error: Exception, call: Format, interrupted: str = "") -> int:
         command = error.ctx.command_path if error.ctx else "lastgood"
         return _print("usage", error.format_message(), f"Run `{command} --help` for usage.", USAGE, call)
     if isinstance(error, CheckpointError):
-        return _print(error.code, str(error), _hint(error), error.exit_code, call)
+        hint = (
+            f"free some space: {room}" if isinstance(error, DiskFullError) and (room := call.room()) else _hint(error)
+        )
+        return _print(error.code, str(error), hint, error.exit_code, call)
     if isinstance(error, OSError):
         detail = f"{error.filename}: {error.strerror}"
         hint = "look at the path and its permissions"

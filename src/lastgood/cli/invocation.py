@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lastgood.cli.output import json_text, printable, say
+from lastgood.cli.output import json_text, printable, say, size_text
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError
 from lastgood.observe.log import listening
 
@@ -83,6 +83,14 @@ class Invocation:
         files = named & WITH_FILES and not named & {"--workspace", "--no-files"}
         after = [text for folder in self.workspace if files for text in ("--workspace", folder)]
         return " ".join(part for part in (join(before), command, join(after)) if part)
+
+    def room(self) -> str:
+        """Return how much is free on the disk of the store or of the current folder, whichever has less."""
+        with suppress(CheckpointError, OSError):
+            places = {str(path): os.statvfs(path) for path in (self.locate().place or "/", Path.cwd())}
+            free, place = min((found.f_bavail * found.f_frsize, path) for path, found in places.items())
+            return f"{size_text(free)} are left in {place}"
+        return ""
 
     def again(self, option: str, value: object) -> str:
         """Return this command with another value of an option: the next page of a list."""

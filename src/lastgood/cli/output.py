@@ -30,6 +30,7 @@ class Format(Protocol):
     quiet: bool
 
     def complete(self, text: str) -> str: ...
+    def room(self) -> str: ...
 
 
 def printable_lines(text: str) -> str:

@@ -25,7 +25,7 @@ from lastgood.cli.output import (
     styled,
     table,
 )
-from lastgood.errors import IntegrityError
+from lastgood.errors import IntegrityError, InvalidError
 from lastgood.store import Store
 from lastgood.upkeep.collect import GRACE_SECONDS, Collected
 from lastgood.upkeep.usage import CheckpointUsage, Evicted, Limited, TaskUsage, Usage
@@ -98,30 +98,34 @@ def limit(call: Invocation, max_bytes: int, dry_run: bool, keep: bool, yes: bool
     """
     call.alerts.silenced.add("quota_exceeded")
     with call.open_to_work() as store:
-        planned = None if dry_run or yes else _ask(call, store, max_bytes, keep)
+        planned = None if dry_run else _ask(call, store, max_bytes, keep, yes)
         with counting(call, "measuring" if dry_run else "making room") as stage:
             limited = store.limit(max_bytes, dry_run=dry_run, planned=planned, keep=keep, progress=stage)
-    listed = _listed(limited) if planned is None else []
+    listed = _listed(limited) if planned is None or yes else []
     print_result(call, limited, [*listed, *_outcome(limited)])
     if not limited.met:
         click.get_current_context().exit(FAILED)
 
 
-def _ask(call: Invocation, store: Store, max_bytes: int, keep: bool) -> Limited | None:
-    """List what goes and ask; return what was listed. None: the store is small enough."""
+def _ask(call: Invocation, store: Store, max_bytes: int, keep: bool, yes: bool) -> Limited | None:
+    """List what goes and ask; return what was listed. None: the store is small enough. InvalidError where purging all
+    that may go would not be enough: nothing is purged in vain."""
     if keep:
         what = f"purge the oldest checkpoints for good, without asking, whenever the store takes {size_text(max_bytes)}"
-        confirm(call, what, "limit --keep", yes=False)
+        confirm(call, what, "limit --keep", yes)
     if store.size() <= max_bytes:
         return None
     with counting(call, "measuring"):
         planned = store.limit(max_bytes, dry_run=True)
     if not planned.checkpoints:
         return planned
-    for line in [] if call.json else [*_listed(planned), *_outcome(planned)]:
+    if not planned.met:
+        told = f"the store would still take about {size_text(planned.after)}, so nothing was purged: {planned.reason}"
+        raise InvalidError(told, hint="give a larger SIZE, or delete tags and branches first")
+    for line in [] if call.json or yes else [*_listed(planned), *_outcome(planned)]:
         click.echo(line, err=True)
     going = counted(len(planned.checkpoints), "checkpoint")
-    confirm(call, f"purge {going} for good", "limit", yes=False)
+    confirm(call, f"purge {going} for good", "limit", yes)
     return planned
 
 

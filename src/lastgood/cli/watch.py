@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +18,7 @@ from lastgood.cli.invocation import Invocation, subcommand, workspace_options
 from lastgood.cli.output import change_line, counted, json_text, printable, say, shortened
 from lastgood.cli.status import spool_text
 from lastgood.cli.summary import place_text
-from lastgood.errors import BusyError, CheckpointError, InvalidError
+from lastgood.errors import BusyError, CheckpointError, InvalidError, UnavailableError
 from lastgood.local.paths import open_private
 from lastgood.views.checkpoint import view_checkpoint
 from lastgood.views.workspace import save_changed, watcher_file
@@ -84,7 +84,11 @@ def _describe(changes: Sequence[FileChange]) -> str:
 @contextmanager
 def _alone(file: Path) -> Iterator[None]:
     """Hold the lock of who watches a folder; BusyError, with the process, when another has it."""
-    descriptor = open_private(file, os.O_CREAT | os.O_RDWR)
+    try:
+        descriptor = open_private(file, os.O_CREAT | os.O_RDWR)
+    except OSError as error:
+        told = f"the store in {file.parent.parent} cannot be written: {(error.strerror or '').lower()}"
+        raise UnavailableError(told, hint="watch saves into it: look at its disk and permissions") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,7 +98,8 @@ def _alone(file: Path) -> Iterator[None]:
                 f"process {pid or 'unknown'} watches this folder already", hint="let it, or end it first"
             ) from error
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # on a full disk it is watched all the same: what is saved is spooled
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)

@@ -400,8 +400,11 @@ def _busy(root: Root) -> FolderBusyError:
 
 def _unusable(error: OSError) -> UnavailableError:
     is_read_only = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
-    told = "the store can only be read here" if is_read_only else "the workspace's lock file cannot be used"
-    return UnavailableError(told, hint="look at the disk, its permissions and the log")
+    told = f"the lock of the workspace, a file in the store, cannot be written: {os.strerror(error.errno or 0).lower()}"
+    return UnavailableError(
+        "the store can only be read here" if is_read_only else told,
+        hint="look at the store's disk and permissions; files can be copied from a store that can only be read",
+    )
 
 
 _held = _Held()
