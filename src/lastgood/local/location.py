@@ -35,6 +35,7 @@ APPLICATION_ID = 0x6C676F64
 """What SQLite's header says of a catalog: that it is one."""
 BESIDE = ".lastgood"
 """The ending of the folder that holds a store beside an application's registry."""
+BRING_BACK = "bring it back to where it was; if it is gone for good, store.replay(discard=True) gives up what waits"
 
 _FILE_ENDINGS = (".sqlite", ".db")
 _HEADER = b"SQLite format 3\0"
@@ -491,7 +492,7 @@ class LocalFolder:
         location = self._location
         if location.catalog is not None and location.cache is not None:
             if not location.catalog.parent.is_dir():
-                raise UnavailableError("the store's folder is gone", hint="bring it back to where it was")
+                raise UnavailableError("the store's folder is gone", hint=BRING_BACK)
             return location.cache
         with self._lock:
             if self._temporary is None:
