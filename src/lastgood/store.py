@@ -528,13 +528,19 @@ class Store:
         spool = self._spool()
         return SpoolFigures() if spool is None else spool.figures()
 
-    def replay(self) -> Replayed:
-        """Bring what is spooled into the store now; what became of it. UnavailableError while the store is away."""
+    def replay(self, *, discard: bool = False) -> Replayed:
+        """Bring what is spooled into the store now; what became of it. UnavailableError while the store is away.
+
+        `discard`: give it up instead, with what was set aside, for a store that is gone for good; opened again, the
+        store is made anew.
+        """
         from lastgood.spool.replay import Replayed
 
         spool = self._spool()
         with self._logged("replay"):
-            return Replayed() if spool is None else spool.replay()
+            if spool is None:
+                return Replayed()
+            return spool.discard() if discard else spool.replay()
 
     def close(self) -> None:
         self._engine.close()

@@ -26,6 +26,7 @@ DESTROYING = {
     "old ones, later": (["limit", "1G", "--keep"], "without asking, whenever the store takes 1.0 GiB?"),
     "lost commits": (["repair", "--accept-loss"], "without 2 acknowledged commits that the store has lost?"),
     "a step": (["steps", "--abandon"], "what it commits will be refused?"),
+    "what waits": (["spool", "--discard"], "give up 1 checkpoint of work that waits for the store?"),
 }
 
 
@@ -55,6 +56,10 @@ def arguments(run: Run, three: Path, request: pytest.FixtureRequest) -> Iterator
         if request.param == "a step":
             yield [*given, store.task("work").step("edit").begin().id]
             return
+        if request.param == "what waits":
+            task = store.task("work")
+            (three / ".lastgood").rename(three / "elsewhere")
+            task.append({"n": 6})
     if request.param == "lost commits":
         wal = three / ".lastgood" / "catalog.sqlite-wal"
         wal.write_bytes(wal.read_bytes()[: -4 * 10_000])
@@ -64,6 +69,8 @@ def arguments(run: Run, three: Path, request: pytest.FixtureRequest) -> Iterator
 
 def contents(folder: Path, run: Run) -> str:
     """All that could be gone; of a store that lost something, its log."""
+    if not (folder / ".lastgood").exists():
+        return str(run("spool", "--json", code=None).stdout)
     if run("log", "--json", code=None).exit_code:
         return str((folder / ".lastgood" / "catalog.sqlite-wal").stat().st_size)
     wanted = (["log", "--all"], ["branch"], ["steps"], ["collect", "--dry-run"])

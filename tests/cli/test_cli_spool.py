@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
@@ -49,6 +50,26 @@ def test_what_waits_is_listed_and_brought_when_the_store_is_back(
 
 def test_a_replay_of_nothing_says_that_nothing_waits(run: Run, three: Path) -> None:
     assert run("spool", "--replay").stderr == "nothing waits for the store\n"
+
+
+def test_a_store_that_is_gone_for_good_is_given_up_with_what_waits_for_it(
+    run: Run, data: Callable[..., Any], three: Path, away: Path
+) -> None:
+    """Every command had ended with exit code 6, for ever, and none said how to go on."""
+    (three / "lastgood.toml").write_text('store = ".lastgood"\nworkspace = "."\n')
+    shutil.rmtree(away)
+    refused = (["init"], ["save"], ["restore", "HEAD"], ["spool", "--replay"], ["rm", "--whole-task", "work", "--yes"])
+    for command in refused:
+        assert "`lastgood spool --discard`" in run(*command, code=6).stderr, command
+    advice = " ".join(data("status")["advice"])
+    assert "`lastgood spool --discard`" in advice
+    assert "contradict" in run("spool", "--discard", "--replay", code=2).stderr
+    given_up = run("spool", "--discard", "--yes").stderr
+    assert given_up.startswith("gave up 1 checkpoint; what it was is kept in ")
+    assert (Path(given_up.split(" kept in ")[1].split("\n")[0]) / "spool.sqlite").exists()
+    assert "\ncreated " in run("init").stdout
+    assert (data("spool")["depth"], data("spool")["left"]) == (0, [])
+    assert run("spool", "--discard", "--yes").stderr == "nothing waits for the store\n"
 
 
 def test_status_says_that_the_store_is_away_and_what_waits(run: Run, data: Callable[..., Any], away: Path) -> None:
@@ -228,7 +249,7 @@ def test_what_is_spooled_is_shown_as_not_in_the_store_yet(run: Run, away: Path) 
     assert "sequence     none yet: it is spooled, and not in the store\n" in shown
     assert "spool        the store is not there; 1 checkpoint waits for the store since " in shown
     told = run("status").stdout
-    assert "advice       the store is not there: what is saved meanwhile is spooled\n" in told
+    assert "advice       the store is not there: programs that have it open go on" in told
 
 
 def test_asking_for_it_again_adds_no_words(three: Path, away: Path) -> None:

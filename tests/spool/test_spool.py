@@ -20,7 +20,7 @@ from lastgood import ConflictError, DiskFullError, IntegrityError, InvalidError,
 from lastgood.catalog.sqlite import connection
 from lastgood.cli.invocation import Invocation
 from lastgood.spool.entries import Entries
-from lastgood.spool.replay import replay_moved
+from lastgood.spool.replay import Replayed, replay_moved
 from lastgood.types import Alert
 
 LARGE = [f"message {number} " * 30 for number in range(300)]
@@ -314,6 +314,32 @@ def test_another_process_goes_on_from_the_spooled_head(store: lastgood.Store, tm
     with open_store(tmp_path / "store") as later:  # whoever opens it brings everything there
         assert numbers(later) == [0, 1, 2, 3]
         assert len(later.branches("t")) == 1
+
+
+def test_what_is_given_up_waits_for_nobody_any_more(store: lastgood.Store, tmp_path: Path) -> None:
+    """Also not for another process that has the spool open: it had gone on to read what was moved."""
+    task = store.task("work")
+    task.save({"n": 1})
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    task.save({"n": 2})
+    assert store.spool_figures().depth == 1
+    with lastgood.open(tmp_path / "store") as other:
+        given_up = other.replay(discard=True)
+        assert given_up.discarded == 1
+        assert given_up.kept == f"{spool_of(store).folder}.discarded.1"
+        assert other.replay(discard=True).discarded == 0
+    assert store.spool_figures().depth == 0
+    with lastgood.open(tmp_path / "store") as new:
+        assert new.task("work").head is None
+
+
+def test_what_is_in_memory_alone_can_be_given_up(tmp_path: Path) -> None:
+    with lastgood.open(tmp_path / "store", spool=None) as store:
+        task = store.task("work")
+        (tmp_path / "store").rename(tmp_path / "elsewhere")
+        task.save({"n": 1})
+        assert store.replay(discard=True) == Replayed(discarded=1)
+        assert store.spool_figures().depth == 0
 
 
 def test_recovery_names_what_is_spooled(store: lastgood.Store, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ _COMMANDS = (
     (r"store\.repair\(\)", "`lastgood repair`"),
     (r"store\.repair\(accept_loss=True\)", "`lastgood repair --accept-loss`"),
     (r"store\.replay\(\)", "`lastgood spool --replay`"),
+    (r"store\.replay\(discard=True\)", "`lastgood spool --discard`"),
     (r"store\.spool_figures\(\)", "`lastgood spool`"),
     (r"store\.abandon_step\('([^']+)'\)", r"`lastgood steps --abandon \1`"),
     (r"store\.task\('([^']+)'\)", r"--task \1"),

@@ -30,6 +30,7 @@ from lastgood.cli.output import (
     table,
 )
 from lastgood.cli.summary import line, place_text
+from lastgood.errors import InvalidError
 from lastgood.local.process import is_alive
 from lastgood.model.identity import moment
 from lastgood.views.document import compose
@@ -81,13 +82,23 @@ def status(call: Invocation, verbose: bool) -> None:
 
 @subcommand
 @click.option("--replay", is_flag=True, help="Replay them now, or say why that fails.")
-def spool(call: Invocation, replay: bool) -> None:
+@click.option("--discard", is_flag=True, help="Give them up, and those that cannot be replayed.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def spool(call: Invocation, replay: bool, discard: bool, yes: bool) -> None:
     """List checkpoints that were queued while the store was unavailable, or replay them into the store.
 
     Every command that opens the store replays them, if it takes them. Those that cannot be replayed are listed, too.
+    Where the store is gone for good, --discard gives them up, so that `lastgood init` can make a new one.
     """
+    if replay and discard:
+        raise InvalidError("--replay and --discard contradict each other", hint="give one of them")
     with call.open_to_work() as store:
-        done = store.replay() if replay else None
+        if discard and (going := [one for one, _ in list_spooled(store)]):
+            verb = "waits" if len(going) == 1 else "wait"
+            tasks = ", ".join(printable(name) for name in sorted({one.task_id for one in going}))
+            what = f"give up {counted(len(going), 'checkpoint')} of {tasks} that {verb} for the store"
+            confirm(call, what, "spool --discard", yes)
+        done = store.replay(discard=discard) if replay or discard else None
         figures = store.spool_figures()
         waiting = list_spooled(store)
     rows = [
@@ -96,7 +107,11 @@ def spool(call: Invocation, replay: bool) -> None:
     ]
     view = compose(figures, checkpoints=[compose(one, reason=reason) for one, reason in waiting], replayed=done)
     print_result(call, view, map(fitted, table(rows, ("task", "id", "since", "")) if rows else []))
-    if done is not None and (done.stored or rows):
+    if done is not None and done.discarded:
+        kept = f"; what it was is kept in {printable(done.kept)}" if done.kept else ""
+        say(call, f"gave up {counted(done.discarded, 'checkpoint')}{kept}")
+        return
+    if replay and done is not None and (done.stored or rows):
         say(call, f"{counted(done.stored, 'checkpoint')} replayed into the store")
     for left in figures.left:
         say(call, f"a spool was put out of the way: {printable(left)}")

@@ -141,7 +141,9 @@ def _examine_spooled(
     """Report what is spooled while the store is away: all that the work can go on from."""
     head = wrap(engine, position.head) if position else None
     spooled, aside = _count_spooled(engine, position.task.id if position else task_id, owner)
-    advice = (f"{error}: what is saved meanwhile is spooled", *_advise_spooled(spooled, aside))
+    lost = "if the store is gone for good, store.replay(discard=True) gives up what is spooled"
+    goes_on = f"{error}: programs that have it open go on, and what they save is spooled"
+    advice = (goes_on, *_advise_spooled(spooled, aside), lost)
     return Recovery(task_id, owner, (), (), head, head, advice, spooled=spooled, aside=aside, away=str(error))
 
 

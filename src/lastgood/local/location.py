@@ -32,6 +32,7 @@ GIT_STORE = ".git/lastgood"
 MAX_CONFIG_BYTES = 64 << 10
 BESIDE = ".lastgood"
 """The ending of the folder that holds a store beside an application's registry."""
+BRING_BACK = "bring it back to where it was; if it is gone for good, store.replay(discard=True) gives up what waits"
 
 _FOR_THE_STORE = {
     "max_bytes": "the limit belongs to the store: `lastgood limit SIZE --keep` sets it",
@@ -485,7 +486,7 @@ class LocalFolder:
         location = self._location
         if location.catalog is not None and location.cache is not None:
             if not location.catalog.parent.is_dir():
-                raise UnavailableError("the store's folder is gone", hint="bring it back to where it was")
+                raise UnavailableError("the store's folder is gone", hint=BRING_BACK)
             return location.cache
         with self._lock:
             if self._temporary is None:

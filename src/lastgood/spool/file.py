@@ -415,8 +415,10 @@ class SpoolFile:
         return self._connection
 
     def _is_there(self) -> bool:
-        if self._connection is not None:
+        if self._connection is not None and (self._path is None or self._connection.in_transaction):
             return True
+        if self._connection is not None and self._identify() != self._identity:
+            self._drop()  # another process has moved it: what is read there does not wait any more
         # Asked with each save, and a Path takes three times as long.
         return self._path is not None and not self._closed and os.path.exists(self._path)  # noqa: PTH110
 
@@ -424,7 +426,7 @@ class SpoolFile:
         if self._path is None:
             return None
         try:
-            found = self._path.stat()
+            found = os.stat(self._path)  # noqa: PTH116
         except OSError:
             return None
         return found.st_dev, found.st_ino

@@ -47,7 +47,7 @@ class AbsentCatalog:
         def refuse(*_: Any, **__: Any) -> Any:
             raise UnavailableError(
                 str(self.error),
-                hint="what is spooled can be read and gone on from; the rest when the store is back",
+                hint=f"what is spooled can be read and gone on from; for the rest: {self.error.hint}",
             ) from self.error
 
         return refuse

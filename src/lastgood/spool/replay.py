@@ -59,12 +59,15 @@ class SetAside(NamedTuple):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What became of what was spooled. `left` still wait: they came meanwhile."""
+    """What became of what was spooled. `left` still wait: they came meanwhile. `discarded` were given up: they are in
+    the folder `kept`."""
 
     stored: int = 0
     diverged: tuple[Diverged, ...] = ()
     aside: tuple[SetAside, ...] = ()
     left: int = 0
+    discarded: int = 0
+    kept: str | None = None
 
 
 class Replay:

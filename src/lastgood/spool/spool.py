@@ -26,6 +26,7 @@ from lastgood.errors import (
     StoreAwayError,
     UnavailableError,
 )
+from lastgood.local.location import BRING_BACK
 from lastgood.model.checkpoint import Record, decode_record
 from lastgood.model.identity import moment, now
 from lastgood.observe.log import log_warning
@@ -297,6 +298,21 @@ class Spool:
         self.breaker.shut()
         return done
 
+    def discard(self) -> Replayed:
+        """Give up all that waits or was set aside, and steps that were begun there. It is kept, and never read."""
+        from lastgood.spool.replay import Replayed
+
+        deadline = self.clock() + PATIENCE_SECONDS
+        has_work, (waiting, _, _, aside) = any(self.entries.find_work()), self.entries.figures()
+        if not has_work and not aside:
+            return Replayed()
+        with self.entries.replaying(lambda: self._wait(deadline)):
+            kept = self.entries.move_folder("discarded")
+        if kept is None and self.entries.durable:
+            raise UnavailableError("the spool cannot be put out of the way", hint=f"look at {self.folder}")
+        log_warning(f"{waiting + aside} spooled checkpoint(s) were given up", kept=str(kept))
+        return Replayed(discarded=waiting + aside, kept=None if kept is None else str(kept))
+
     def _replay_moved(self, entries: Entries, deadline: float) -> None:
         """Replay another spool of this store; steps that were begun in it go on in the store."""
         self._replay(entries, deadline)
@@ -355,7 +371,7 @@ class Spool:
     def reopen(self) -> Catalog:
         """Open the catalog of a store that was away when it was opened. It is never made."""
         if self.closed or not self._target.exists():
-            raise UnavailableError("the store is not there", hint="bring it back to where it was")
+            raise UnavailableError("the store is not there", hint=BRING_BACK)
         try:
             found = open_catalog(self._target)
         except OSError as error:
@@ -422,7 +438,7 @@ def open_or_stand_in(catalog: Path, open_it: Callable[[], Catalog], options: Opt
     """
     spool_folder(catalog, options)  # refuses a folder that cannot be one, before anything is opened
     if not os.path.exists(catalog) and has_spooled(catalog, options):  # noqa: PTH110  # raises nothing
-        error = UnavailableError("the store is not there", hint="bring it back to where it was")
+        error = UnavailableError("the store is not there", hint=BRING_BACK)
         return cast(Catalog, AbsentCatalog(catalog, error))
     try:
         return open_it()

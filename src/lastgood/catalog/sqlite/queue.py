@@ -15,6 +15,7 @@ from weakref import ReferenceType, ref
 from zlib import crc32
 
 from lastgood.errors import UnavailableError
+from lastgood.local.location import BRING_BACK
 from lastgood.local.paths import open_private
 from lastgood.local.process import move_off_standard_streams, renew_after_fork
 
@@ -190,7 +191,7 @@ def _unusable(path: Path, error: OSError) -> UnavailableError:
     if error.errno in _READ_ONLY:
         return only_readable()
     if not os.path.exists(path.parent):  # noqa: PTH110  # raises nothing
-        return UnavailableError("the store is not there", hint="bring it back to where it was")
+        return UnavailableError("the store is not there", hint=BRING_BACK)
     told = f"the store's lock file cannot be used: {os.strerror(error.errno or 0).lower()}"
     return UnavailableError(told, hint="look at the disk and the log")
 
