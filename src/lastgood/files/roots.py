@@ -399,10 +399,10 @@ def _busy(root: Root) -> FolderBusyError:
 
 
 def _unusable(error: OSError) -> UnavailableError:
-    is_read_only = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    is_forbidden = error.errno in (errno.EACCES, errno.EPERM)
     told = f"the lock of the workspace, a file in the store, cannot be written: {os.strerror(error.errno or 0).lower()}"
     return UnavailableError(
-        "the store can only be read here" if is_read_only else told,
+        "the store can only be read here" if is_forbidden else told,
         hint="look at the store's disk and permissions; files can be copied from a store that can only be read",
     )
 
