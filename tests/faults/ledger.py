@@ -6,6 +6,7 @@ is no line: nobody was told.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
@@ -15,7 +16,7 @@ import stat
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,8 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._fd, path.read_bytes().rfind(b"\n") + 1)  # whoever was here before may have been killed
+        with self._alone():  # whoever was here before may have been killed; whoever is here beside writes on
+            os.ftruncate(self._fd, path.read_bytes().rfind(b"\n") + 1)
 
     def intend(self, message: str, content: Content) -> None:
         """Announce a checkpoint that is going to be asked for."""
@@ -102,8 +104,17 @@ class Ledger:
         self._write(kind="error", operation=operation, code=code, sentence=sentence)
 
     def _write(self, **line: Any) -> None:
-        os.write(self._fd, json.dumps(line).encode() + b"\n")
+        with self._alone():
+            os.write(self._fd, json.dumps(line).encode() + b"\n")
         shim.mark(line["kind"])
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
 
 class Account(NamedTuple):
