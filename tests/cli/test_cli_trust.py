@@ -42,6 +42,63 @@ def test_init_trusts_what_it_wrote(run: Run, folder: Path) -> None:
     assert (folder / "../elsewhere/catalog.sqlite").exists()
 
 
+def _arrive(folder: Path) -> Path:
+    """Put a store into the folder that this user has not set up, as an archive brings it."""
+    import lastgood
+
+    with lastgood.open(folder / ".lastgood") as store:
+        store.task("work", workspace=folder).save({})
+    (folder / ".lastgood/objects").mkdir(exist_ok=True)
+    return folder / ".lastgood"
+
+
+@pytest.mark.parametrize("part", ["objects/.drafts", "catalog.sqlite-lock", ".gitignore"])
+def test_init_follows_no_link_of_a_store_that_was_there(run: Run, folder: Path, tmp_path: Path, part: str) -> None:
+    (tmp_path / "private").mkdir()
+    store = _arrive(folder)
+    (store / part).unlink(missing_ok=True)
+    (store / part).symlink_to(tmp_path / "private" / ("file" if part == ".gitignore" else ""))
+    if part == ".gitignore":
+        run("init")
+    else:
+        hint = "remove it; if you made it yourself, `lastgood init --store .lastgood` uses it"
+        assert f"hint: {hint}" in run("init", code=7).stderr
+        assert not (folder / "lastgood.toml").exists()
+    assert list((tmp_path / "private").iterdir()) == []
+
+
+def test_init_writes_nothing_through_a_link_in_the_place_of_the_store(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (folder / ".lastgood").symlink_to("../project")
+    run("init", code=7)
+    assert list((tmp_path / "project").iterdir()) == []
+    run("init", "--store", ".lastgood")
+    run("status")
+
+
+def test_a_store_that_was_there_stays_confined_until_it_is_trusted(run: Run, folder: Path, tmp_path: Path) -> None:
+    from lastgood.local.location import locate
+
+    _arrive(folder)
+    assert f"hint: if you made it yourself, run `lastgood trust {folder}`" in run("init").stderr
+    assert locate().is_confined()
+    run("trust")
+    assert not locate().is_confined()
+
+
+def test_init_keeps_the_store_that_it_made_before(run: Run, folder: Path) -> None:
+    from lastgood.local.location import locate
+
+    run("init")
+    (folder / "lastgood.toml").unlink()
+    assert run("init").stderr == ""
+    assert not locate().is_confined()
+    (folder / "lastgood.toml").unlink()
+    (folder / ".lastgood/objects").mkdir(exist_ok=True)
+    (folder / ".lastgood/objects/.drafts").symlink_to("../../..")
+    run("init", code=7)
+
+
 def test_a_limit_is_kept_by_the_store_not_by_a_file(run: Run, data: Run, folder: Path) -> None:
     """S1: `max_bytes` in a cloned file made one save purge the checkpoints of an unrelated task."""
     import lastgood

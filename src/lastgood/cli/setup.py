@@ -45,6 +45,7 @@ def init(call: Invocation, path: Path, here: bool) -> None:
     """
     if here and call.store is not None:
         raise InvalidError("--here and --store contradict each other", hint="give one of them")
+    named = call.store is not None
     call.store = FOLDER if here else call.store
     path.mkdir(parents=True, exist_ok=True)
     folder = path.resolve()
@@ -54,6 +55,7 @@ def init(call: Invocation, path: Path, here: bool) -> None:
     if location.catalog is None:
         raise InvalidError("a store in memory cannot be set up", hint="give --store a folder")
     created = not location.catalog.exists()
+    doubted = written and not named and _came_with_folder(config, location.place)
     with open_quietly(location.place, call.user) as store:
         store.info()  # refused where checkpoints wait for one that was there: they are that one's
         ignored = config.store != GIT_STORE and _keep_out_of_git(location.catalog.parent, folder)
@@ -63,7 +65,8 @@ def init(call: Invocation, path: Path, here: bool) -> None:
     if written:
         with (folder / CONFIG).open("x", encoding="utf-8") as file:
             file.write(_text(config))
-        _trust_own(folder)
+        if not doubted:
+            _trust_own(folder)
     first = None if config.workspace is None else _save_first(call, config, location.place)
     view = compose(
         config=str(folder / CONFIG),
@@ -84,6 +87,9 @@ def init(call: Invocation, path: Path, here: bool) -> None:
     print_result(call, view, lines)
     if first is not None:
         say_skipped(call, first.skipped)
+    if doubted:
+        say(call, f"note: {location.place} was there already: what it names outside {folder} is not looked at")
+        say(call, f"hint: if you made it yourself, run `lastgood trust {folder}`")
     if config.store == GIT_STORE and created:
         instead = f"to have it in the folder instead, remove {CONFIG}, and run `lastgood init --here`"
         say(call, f"note: deleting .git deletes the store; {instead}")
@@ -92,6 +98,24 @@ def init(call: Invocation, path: Path, here: bool) -> None:
     if written and (above := find_config_file(folder.parent)) is not None:
         say(call, f"note: {above.path.parent} has a {CONFIG}, too; commands in this folder use the new one")
     _warn_of_variable(call)
+
+
+def _came_with_folder(config: Config, place: Path | None) -> bool:
+    """Return whether others may have made what is in the place of the store, which nobody has named: this user has not
+    set up the folder before. ForbiddenError for what leads out of it, unless the user had trusted that."""
+    from lastgood.local.trust import MADE, read_trusted
+
+    if config.store not in (FOLDER, GIT_STORE) or place is None or not os.path.lexists(place):
+        return False
+    noted = None
+    with suppress(InvalidError, NotFoundError):
+        noted = read_trusted().get(str(config.folder / CONFIG))
+    if (noted is None or noted.startswith(MADE)) and (path := config.leads_out()) is not None:
+        raise ForbiddenError(
+            f"{place} was there already, and leads out of {config.folder}: {path}",
+            hint=f"remove it; if you made it yourself, `lastgood init --store {config.store}` uses it",
+        )
+    return noted is None
 
 
 def _trust_own(folder: Path) -> None:
@@ -156,10 +180,12 @@ def _text(config: Config) -> str:
 def _keep_out_of_git(store: Path, folder: Path) -> bool:
     """Write a .gitignore, only in a folder of the store's own, below the one that is set up."""
     ignore = store / ".gitignore"
-    if folder not in store.parents or store.name == folder.name or ignore.exists():
+    if folder not in store.parents or store.name == folder.name:
         return False
-    ignore.write_text("*\n", encoding="utf-8")
-    return True
+    with suppress(FileExistsError), ignore.open("x", encoding="utf-8") as file:  # also a link, wherever it leads
+        file.write("*\n")
+        return True
+    return False
 
 
 def _warn_of_variable(call: Invocation) -> None:
