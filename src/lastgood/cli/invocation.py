@@ -251,7 +251,7 @@ class Invocation:
         if config is None:
             hint = "`lastgood init` sets one up, the first `lastgood save` makes it; or give --store"
             raise NotFoundError(said, hint=hint)
-        hint = f"if there was one, bring it back to there; `lastgood init {config.parent}` makes a new one"
+        hint = f"if there was one, bring it back to there; `lastgood init {quote(str(config.parent))}` makes a new one"
         raise NotFoundError(f"{said}, which {config} names", hint=hint)
 
     def _is_missing(self, location: Location) -> bool:
