@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 import lastgood
 from lastgood.cli.app import COMMANDS
 from lastgood.cli.failure import in_commands
+from lastgood.cli.invocation import Invocation
 
 Run = Callable[..., Any]
 SOURCE = Path(lastgood.__file__).parent
@@ -166,3 +168,92 @@ def test_the_next_page_is_one_of_the_same_list(run: Run, three: Path, words: lis
     kept = shlex.split(again)[:-2]
     assert kept == [word for word in ["--store", ".lastgood", *words] if word not in ("--before", "3")]
     assert run(*shlex.split(again)).stdout != first.stdout
+
+
+PLAIN = {
+    "place_text(saved)",  # a number
+    "chosen.sequence",
+    "place_text(chosen)",
+    "short_id(request.id)",
+    "branch",  # quoted already
+    "noun",  # a word of the source
+    "close[0]",
+    "FOR_PATHS[self.name]",
+    "found[1]",  # printed commands, with options that `join` has quoted
+    "self._with_options(found[1])",
+}
+"""What stands in printed commands as it is: nobody else can choose it."""
+
+
+def unquoted(source: str) -> list[str]:
+    """What f-strings put between "`lastgood" and the next backtick without quoting it."""
+    found = []
+    for text in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.JoinedStr)):
+        inside = False
+        for part in text.values:
+            if isinstance(part, ast.Constant):
+                *before, last = str(part.value).split("`")
+                inside = last.startswith("lastgood") if before else inside
+            elif inside and isinstance(part, ast.FormattedValue):
+                value = part.value
+                is_quoted = isinstance(value, ast.Call) and ast.unparse(value.func) in ("quote", "join")
+                found += [] if is_quoted else [ast.unparse(value)]
+    return found
+
+
+def test_every_value_in_a_printed_command_is_quoted() -> None:
+    """A hint had been `lastgood trust /home/ann/my docs;touch PWNED/lastgood.toml`, to be pasted into a shell."""
+    assert unquoted('f"x {y} `lastgood rm {a} {quote(b)}` {c}"') == ["a"]
+    found = {file.name: set(unquoted(file.read_text())) - PLAIN for file in sorted(SOURCE.rglob("*.py"))}
+    assert {name: values for name, values in found.items() if values} == {}
+
+
+def test_a_path_with_a_command_in_it_is_quoted_where_it_is_printed(run: Run, folder: Path) -> None:
+    place = folder / "my docs;touch PWNED"
+    place.mkdir()
+    (place / "lastgood.toml").write_text('store = ".lastgood"\n')
+    os.chdir(place)
+    assert printed_commands(run("log", code=3).stderr) == [f"init {shlex.quote(str(place))}"]
+    (place / "lastgood.toml").write_text('store = "/elsewhere"\n')
+    assert printed_commands(run("log", code=7).stderr) == [f"trust {shlex.quote(str(place / 'lastgood.toml'))}"]
+
+
+def test_a_name_in_a_hint_of_the_library_is_quoted_in_a_command() -> None:
+    assert in_commands("store.abandon_step('a;touch PWNED')") == "`lastgood steps --abandon 'a;touch PWNED'`"
+
+
+def completed(command: str, *options: str) -> str:
+    """A command as it is printed when the present one was given these options."""
+    call = Invocation()
+    for name, value in zip(options[::2], options[1::2], strict=True):
+        setattr(call, name.removeprefix("--"), (value,) if name == "--workspace" else value)
+    return call.complete(f"`lastgood {command}`")
+
+
+def test_options_of_printed_commands_stand_before_the_paths() -> None:
+    """They had been paths themselves: `lastgood diff -- app.py --workspace ws`."""
+    told = completed("diff -- app.py 'my app'", "--workspace", "ws", "--task", "t")
+    assert told == "`lastgood --task t diff --workspace ws -- app.py 'my app'`"
+    quoted = completed("restore HEAD 'a -- b' 'it'\"'\"'s `x`'", "--workspace", "ws")
+    assert quoted == "`lastgood restore HEAD 'a -- b' 'it'\"'\"'s `x`' --workspace ws`"
+
+
+def test_a_task_that_is_called_like_a_command_or_a_file_is_named_all_the_same() -> None:
+    assert completed("undo", "--task", "undo") == "`lastgood --task undo undo`"
+    assert completed("restore HEAD app", "--task", "app") == "`lastgood --task app restore HEAD app`"
+    assert completed("branch --switch app", "--task", "app") == "`lastgood --task app branch --switch app`"
+    assert completed("resume app", "--task", "app") == "`lastgood resume app`"
+    assert completed("answer undo", "--task", "undo", "--workspace", "ws") == "`lastgood answer undo`"
+    assert completed("--store s undo", "--task", "s", "--workspace", "ws") == (
+        "`lastgood --task s --store s undo --workspace ws`"
+    )
+
+
+def test_a_secret_in_a_folder_with_a_colon_is_kept_by_its_own_path(run: Run, folder: Path) -> None:
+    (folder / "x:y").mkdir()
+    (folder / "x:y" / ".env").write_text("KEY=1")
+    assert "echo '!/x:y/.env' >> .lastgoodignore" in run("init").stderr
+    (folder / "other").mkdir()
+    (folder / "other" / ".env").write_text("KEY=1")
+    both = run("save", "--workspace", "a=x:y", "--workspace", "b=other", "--task", "two").stderr
+    assert "echo '!/.env' >> .lastgoodignore" in both

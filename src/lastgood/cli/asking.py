@@ -96,7 +96,7 @@ def _wait_for(call: Invocation, control: Control, asked: RequestResult, seconds:
             time.sleep(min(POLL_SECONDS, left))
             asked = control.again(request)
     except KeyboardInterrupt:
-        call.interrupted = f"the request stays open; `lastgood requests --withdraw {request.id}` withdraws it"
+        call.interrupted = f"the request stays open; `lastgood requests --withdraw {quote(request.id)}` withdraws it"
         raise
     return asked
 

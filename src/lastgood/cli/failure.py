@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from shlex import quote
 
 import click
 
@@ -89,8 +90,8 @@ def report(error: Exception, call: Format, interrupted: str = "") -> int:
 def _hint(error: CheckpointError) -> str | None:
     """Return what to do about it in the words of the command line, where those of the library are others."""
     if isinstance(error, FolderTakenError):
-        branch_id = error.details["branch_id"]
-        return f"`lastgood branch --switch {branch_id} --no-files` goes to that branch and leaves the files as they are"
+        branch = quote(error.details["branch_id"])
+        return f"`lastgood branch --switch {branch} --no-files` goes to that branch and leaves the files as they are"
     if "folders" in error.details:
         return "give --workspace DIR, or go into the folder; --no-files leaves files alone"
     if isinstance(error, EvidenceError):
@@ -103,7 +104,8 @@ def _hint(error: CheckpointError) -> str | None:
 def in_commands(text: str) -> str:
     """Return what the library advises with its calls as commands."""
     for call, command in _COMMANDS:
-        text = re.sub(call, command, text)
+        for found in re.finditer(call, text):
+            text = text.replace(found[0], command.replace(r"\1", quote("".join(found.groups()))))
     return text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -86,10 +87,10 @@ def init(call: Invocation, path: Path, here: bool) -> None:
         lines.append(f"saved the files that are here as @{first.sequence}")
     print_result(call, view, lines)
     if first is not None:
-        say_skipped(call, first.skipped)
+        say_skipped(call, first, first.skipped)
     if doubted:
         say(call, f"note: {location.place} was there already: what it names outside {folder} is not looked at")
-        say(call, f"hint: if you made it yourself, run `lastgood trust {folder}`")
+        say(call, f"hint: if you made it yourself, run `lastgood trust {quote(str(folder))}`")
     if config.store == GIT_STORE and created:
         instead = f"to have it in the folder instead, remove {CONFIG}, and run `lastgood init --here`"
         say(call, f"note: deleting .git deletes the store; {instead}")
@@ -113,7 +114,7 @@ def _came_with_folder(config: Config, place: Path | None) -> bool:
     if (noted is None or noted.startswith(MADE)) and (path := config.leads_out()) is not None:
         raise ForbiddenError(
             f"{place} was there already, and leads out of {config.folder}: {path}",
-            hint=f"remove it; if you made it yourself, `lastgood init --store {config.store}` uses it",
+            hint=f"remove it; if you made it yourself, `lastgood init --store {quote(config.store)}` uses it",
         )
     return noted is None
 

@@ -210,11 +210,14 @@ def find_config(start: Path | None = None) -> Config | None:
     if config is not None and (path := config.leads_out()) is not None:
         doubt = f"it names {path}, which is outside its folder"
     if doubt is not None:
+        from shlex import quote
+
         from lastgood.local.trust import is_trusted
 
         if not is_trusted(file):
             raise ForbiddenError(
-                f"{file.path} is not trusted: {doubt}", hint=f"read it; `lastgood trust {file.path}` then allows it"
+                f"{file.path} is not trusted: {doubt}",
+                hint=f"read it; `lastgood trust {quote(str(file.path))}` then allows it",
             )
     return config or _parse(file)
 
