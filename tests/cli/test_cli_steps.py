@@ -17,6 +17,7 @@ import pytest
 from tests.support.crash import run_until_crash
 
 import lastgood
+from lastgood.engine.step import Step
 from lastgood.model.task import Process
 
 Run = Callable[..., Any]
@@ -77,6 +78,25 @@ def test_a_step_whose_command_fails_is_saved_as_not_verified(run: Run, data: Run
     assert "FAILED: `false` exited 1 (expected 0)" in result.stderr
     said = data("log")["checkpoints"][0]
     assert (said["description"], said["type"], said["verification"]) == ("all tests", "tool_executed", "failed")
+
+
+def test_a_step_whose_evidence_is_stale_is_called_unverified_as_in_the_log(
+    run: Run, data: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had been called NOT verified, which says that something is wrong."""
+    (folder / "notes.txt").write_text("one")
+    run("init")
+    commit = Step.commit
+
+    def remove_and_commit(step: Step) -> Any:
+        (folder / "notes.txt").unlink()
+        return commit(step)
+
+    monkeypatch.setattr(Step, "commit", remove_and_commit)
+    told = run("run-step", "tests", "--", "true").stderr
+    assert "saved @2 of work: unverified\n  stale: " in told
+    assert "notes.txt was removed after the command had ended" in told
+    assert data("log")["checkpoints"][0]["verification"] == "unverified"
 
 
 def test_another_exit_code_can_be_expected_and_is_still_the_exit_code(run: Run, data: Run, three: Path) -> None:

@@ -122,6 +122,36 @@ def test_what_is_not_captured_does_not_count(task: Task, change: Change) -> None
     assert outcomes(shell(task, "echo two > src/app.py", change)) == [("verified", None)]
 
 
+@pytest.mark.parametrize("line", ["rm notes.txt src/old.py", "rm -r lib/deep", "mv src/old.py old.py", "rm -r lib"])
+def test_what_the_command_removed_is_its_own_work_also_where_ignored_files_come_and_go(task: Task, line: str) -> None:
+    """It had been called removed after the command: the time of a folder is also that of the ignored files in it."""
+
+    def touch(work: Path) -> None:
+        for folder in ("", "src/", "lib/"):
+            if (work / folder).is_dir():
+                (work / f"{folder}noise.log").write_text("noise")
+                (work / f"{folder}noise.log").unlink()
+
+    assert outcomes(shell(task, line, touch)) == [("verified", None)]
+
+
+def test_what_is_removed_after_the_command_counts_also_beside_what_it_removed(task: Task) -> None:
+    made = shell(task, "rm src/old.py; rm -r lib", lambda work: (work / "src" / "app.py").unlink())
+    assert outcomes(made) == [("stale", f"src/app.py was removed {AFTER}")]
+
+
+def test_what_was_removed_before_the_command_does_not_count(task: Task, work: Path) -> None:
+    """By the program itself, in the step; and by an earlier command, whose own work it is."""
+    with task.step("test") as step:
+        (work / "src" / "old.py").unlink()
+        step.run(["rm", "notes.txt"], cwd=work)
+        step.run(["true"])
+        (work / "src" / "app.log").write_text("noise")
+        (work / "src" / "app.log").unlink()
+    assert step.checkpoint is not None
+    assert outcomes(step.checkpoint) == [("verified", None), ("verified", None)]
+
+
 @pytest.mark.parametrize(("ending", "outcome"), [("-shm", "verified"), ("-wal", "stale")])
 def test_reading_a_database_does_not_count_and_writing_into_its_log_does(
     task: Task, work: Path, ending: str, outcome: str

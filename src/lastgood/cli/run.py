@@ -27,7 +27,7 @@ from lastgood.cli.progress import showing
 from lastgood.cli.status import spool_text
 from lastgood.cli.summary import evidence_text, place_text
 from lastgood.errors import CheckpointError, InvalidError, NotFoundError, StageError
-from lastgood.views.checkpoint import CheckpointView, view_checkpoint
+from lastgood.views.checkpoint import CheckpointView, verification, view_checkpoint
 from lastgood.views.document import compose
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def _print_result(call: Invocation, store: Store, saved: Checkpoint, before: Che
         about = {"checkpoint": view_checkpoint(saved), "exitCode": code, "evidence": evidence, "skipped": skipped}
         click.echo(json_text(about))
         return
-    word = "verified" if saved.verified else "NOT verified"
+    word = {"failed": "NOT verified"}.get(found := verification(saved), found)
     waiting = spool_text(store, saved)
     place = f"spooled {short_id(saved.id)}" if waiting else f"saved @{saved.sequence}"
     say(call, f"{place} of {saved.task_id}: {word}" + (f"; {waiting}" if waiting else ""))

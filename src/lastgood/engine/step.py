@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, get_args
 
@@ -71,6 +71,7 @@ class Step:
         self._ground: Checkpoint | None = None
         self._running: set[Command] = set()
         self._runs: list[Run] = []
+        self._began: Mapping[str, int] = {}
 
     @property
     def state(self) -> Any:
@@ -100,6 +101,7 @@ class Step:
             raise ConflictError(f"the step {self.name!r} was begun already", hint="begin a new one: task.step(…)")
         handle = self._handle
         end_failed(handle.engine, handle.user)
+        self._began = {} if handle.workspace is None else handle.workspace.stamps(wait=False)
         self.before = save_drifted(handle, "before_step", f"before {self.name}")
         about = handle.engine, handle.user, handle.owner, handle.branch_id or handle.task_id
         with logged(*about, "begin_step", step_id=self.id):
@@ -174,7 +176,8 @@ class Step:
             claimed = description or f"{shown[:500]} ends with {expect}"
             claim = Evidence(EvidenceType.COMMAND_EXIT, claimed, {"exit_code": expect}, metadata=line.record())
             self.expect(claim)
-        self._runs.append(Run(claim, {} if self._handle.workspace is None else self._handle.workspace.stamps()))
+        if (workspace := self._handle.workspace) is not None:
+            self._runs.append(Run(claim, workspace.names(self._began), workspace.stamps()))
         if check and result.returncode != expect:
             raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
         return result

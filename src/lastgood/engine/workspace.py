@@ -34,6 +34,7 @@ from lastgood.model.tree import Entry, File, Folder, Left, decode_chunks, is_sid
 from lastgood.secrets.filenames import is_secret_path
 
 if TYPE_CHECKING:
+    from lastgood.engine.staleness import Names
     from lastgood.files.plan import RestorePlan
     from lastgood.files.scan import Changed
     from lastgood.files.watch import Watcher
@@ -222,13 +223,21 @@ class Workspace:
         here = self.folders()
         return all(any(folder.is_same(one) for one in here) for folder in folders)
 
-    def stamps(self) -> dict[str, int]:
-        """Return the present by root, as its files are stamped."""
+    def names(self, since: Mapping[str, int]) -> dict[str, Names]:
+        """Return by root what is in its folders now, where that has changed since these stamps."""
+        from lastgood.engine.staleness import list_names
+
+        folders = {root: list(self._indexes[root].folders) for root in self.roots}
+        return {root.name: list_names(root.path, folders[root], since.get(root.name, 0)) for root in self.roots}
+
+    def stamps(self, *, wait: bool = True) -> dict[str, int]:
+        """Return the present by root, as its files are stamped; without `wait`, changes from now on may have the same
+        stamp."""
         with suppress(OSError, UnavailableError):
             make_private(self._engine.local.path())
         from lastgood.engine.staleness import take_stamps
 
-        return take_stamps(self.roots, str(self._folder))
+        return take_stamps(self.roots, str(self._folder), wait=wait)
 
     def recall(self, root: Root) -> Callable[[bytes, os.stat_result], bytes | None]:
         """Return a lookup of the digest that a file with this stat was captured with, without reading it; empty for
