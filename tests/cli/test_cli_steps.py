@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -281,6 +282,6 @@ def test_a_restore_whose_folder_is_gone_for_good_is_abandoned_as_its_advice_says
     folder.rename(folder.parent / "gone")
     store = f"--store={folder.parent / 'gone' / '.lastgood'}"
     advice = data(store, "status", "--task", "work")["advice"][0]
-    (command,) = re.findall(r"if it is gone for good, `lastgood (steps --abandon \S+)` ends this", advice)
-    assert run(store, *command.split(), "--task", "work").stdout.startswith("abandoned an interrupted restore (")
+    (command,) = re.findall(r"if it is gone for good, `lastgood (.*steps --abandon \S+)` ends this", advice)
+    assert run(*shlex.split(command)).stdout.startswith("abandoned an interrupted restore (")
     assert "interrupted" not in data(store, "status", "--task", "work")["advice"][0]
