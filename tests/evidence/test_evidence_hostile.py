@@ -510,7 +510,7 @@ class TestWriters:
         before = picture(base)
         assert len(before["app.db-journal"][0]) > 0
         assert check_row(verifier, "app.db", values={"status": "torn"}).startswith(
-            "check_error: a transaction of the database was never finished"
+            "check_error: the database is locked by a writer, or by one that did not finish"
         )
         assert picture(base) == before
 

@@ -45,6 +45,6 @@ EXAMPLES = {
     "collect": ("collect", "collect --grace 2d"),
     "limit": ("limit 2G --dry-run", "limit 500M"),
     "metrics": ("metrics", "metrics --output /var/lib/node_exporter/lastgood.prom"),
-    "spool": ("spool", "spool --replay", "spool --discard"),
+    "spool": ("spool --replay", "spool --discard"),
 }
 """What is typed after `lastgood`."""

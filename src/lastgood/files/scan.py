@@ -18,7 +18,7 @@ from lastgood.files.index import FolderRecord, encode, list_names, split
 from lastgood.files.read import SIDECARS, Content, LeftOut, ReadJob, is_same, main_of, refuse
 from lastgood.local.paths import (
     MAX_DEPTH,
-    STORE_ENDINGS,
+    STORE_LOCK,
     FolderWalk,
     Signature,
     find_stores,
@@ -44,7 +44,6 @@ from lastgood.model.tree import (
 if TYPE_CHECKING:
     from lastgood.files.rules import RuleLevel
 
-_STORES = tuple(map(os.fsencode, STORE_ENDINGS))
 Known = Mapping[bytes, tuple[Signature, Entry]]
 EnterRules = Callable[[bytes, Collection[bytes]], "RuleLevel"]
 """Gives the rules for the names in a folder, see `Rules.enter`."""
@@ -441,7 +440,7 @@ class Scan:
         folders = [name for name, entry in zip(names, entries, strict=True) if entry.is_dir(follow_symlinks=False)]
         level = self.enter(path, names) if self.enter is not None else None
         left_out = self.left_out.get(path, ())
-        if any(ending in listed for ending in _STORES):
+        if STORE_LOCK in listed:
             left_out = {*left_out, *find_stores(folder, names)}
         rules = (level.digest if level is not None else b"listed") + b"\0".join(sorted(left_out))
         visit = FolderVisit(path, status, list_names(names, folders), rules, level)

@@ -31,6 +31,8 @@ signature = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_i
 
 CATALOG, STORE_ENDINGS = "catalog.sqlite", (".sqlite", ".db")
 """The name of the catalog in the folder of a store, and how one ends that is a file."""
+STORE_LOCK, LOCK_BYTES = b"-lock", 28
+"""How the name of a catalog's lock file ends, and its size, unless it is empty."""
 APPLICATION_ID = 0x6C676F64
 """What SQLite's header says of a catalog: that it is one."""
 
@@ -215,24 +217,26 @@ def is_catalog_header(header: bytes) -> bool:
 
 
 def find_stores(folder: int, names: Collection[bytes]) -> set[bytes]:
-    """Return those of the names in a folder that are parts of stores, and what else belongs to these."""
-    endings, found = tuple(map(os.fsencode, STORE_ENDINGS)), set[bytes]()
-    for name in names:
-        if name.endswith(endings) and _is_catalog(folder, name):
+    """Return those of the names in a folder that are parts of stores, and what else belongs to these.
+
+    No file is opened: closing a database, or a lock, that this process has open elsewhere would end its locks.
+    """
+    locks, found = {os.fsencode(ending) + STORE_LOCK for ending in STORE_ENDINGS}, set[bytes]()
+    there = set(names)
+    for lock in names:
+        name = lock.removesuffix(STORE_LOCK)
+        if lock.endswith(tuple(locks)) and name in there and _is_lock(folder, lock):
             beside = b"" if name == os.fsencode(CATALOG) else name.rpartition(b".")[0] + b"."
-            found.update(name + ending for ending in (b"", b"-wal", b"-shm", b"-lock"))
+            found.update(name + ending for ending in (b"", b"-wal", b"-shm", STORE_LOCK))
             found.update(beside + part for part in (b"objects", b"quarantine"))
             found.add(beside + b"cache" if beside else b"objects.cache")
     return found
 
 
-def _is_catalog(folder: int, name: bytes) -> bool:
+def _is_lock(folder: int, name: bytes) -> bool:
     with suppress(OSError):
-        file = open_file(folder, name)
-        try:
-            return stat.S_ISREG(os.fstat(file).st_mode) and is_catalog_header(os.pread(file, 100, 0))
-        finally:
-            os.close(file)
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return stat.S_ISREG(found.st_mode) and found.st_size in (0, LOCK_BYTES)
     return False
 
 
