@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lastgood
+from lastgood.errors import IntegrityError
 
 
 @pytest.mark.parametrize("name", ["store", "store.sqlite"])
@@ -74,17 +75,23 @@ def test_what_root_makes_in_a_users_store_is_the_users(tmp_path: Path, name: str
     assert {(path.stat().st_uid, path.stat().st_gid) for path in own.rglob("*")} == {(12345, 54321)}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED, files that root makes for others: that needs root")
-def test_what_is_behind_a_link_is_not_given_away(tmp_path: Path) -> None:
-    """W5: a user could have root give them any file."""
-    own = tmp_path / "own"
-    lastgood.open(own).close()
-    (own / "catalog.sqlite-lock").unlink()
-    (tmp_path / "roots").write_bytes(b"")
-    (own / "catalog.sqlite-lock").symlink_to(tmp_path / "roots")
-    (own / "objects").symlink_to(tmp_path / "elsewhere")
-    for path in (own, *own.iterdir()):
-        os.chown(path, 12345, 54321, follow_symlinks=False)
-    with lastgood.open(own) as store:
+@pytest.mark.parametrize("content", [None, b"a file of somebody else, longer than a witness"])
+def test_nothing_is_written_behind_a_link_in_the_place_of_the_lock(tmp_path: Path, content: bytes | None) -> None:
+    """S2, W5: a link in a user's store had root overwrite the first 28 bytes of any file, or make a file anywhere."""
+    lastgood.open(tmp_path / "store").close()
+    lock, other = tmp_path / "store/catalog.sqlite-lock", tmp_path / "other"
+    if content is not None:
+        other.write_bytes(content)
+    lock.unlink()
+    lock.symlink_to(other)
+    refused = pytest.raises(IntegrityError, match=r"a link is in the place of catalog\.sqlite-lock")
+    with refused, lastgood.open(tmp_path / "store") as store:
         store.task("t").save({})
-    assert (tmp_path / "roots").stat().st_uid == 0
+    lock.unlink()
+    with lastgood.open(tmp_path / "store") as store:
+        store.task("t").save({"n": 1})
+        lock.unlink()
+        lock.symlink_to(other)
+        with pytest.raises(IntegrityError, match=r"a link is in the place of catalog\.sqlite-lock"):
+            store.task("t").save({"n": 2})
+    assert (other.read_bytes() if other.exists() else None) == content

@@ -101,6 +101,40 @@ def test_a_link_in_the_place_of_an_object_is_not_followed(tmp_path: Path, object
     assert (tmp_path / "secret").read_bytes() == b"secret"
 
 
+@pytest.mark.parametrize("part", ["", "folder", ".drafts"])
+def test_nothing_is_deleted_behind_a_link_in_the_place_of_a_folder(
+    tmp_path: Path, objects: LocalObjects, part: str
+) -> None:
+    """S2: `collect` deleted old files behind a link `.drafts`, and others behind a link `packs`."""
+    objects.put("folder/one", [b"x"])
+    place, private = tmp_path / "objects" / part, tmp_path / "private"
+    place.rename(private)
+    (private / "thesis").write_bytes(b"thesis")
+    os.utime(private / "thesis", (0, 0))
+    place.symlink_to(private)
+    if part != "folder":
+        with pytest.raises(UnavailableError, match="a link is in the place of"):
+            objects.sweep()
+    if part != ".drafts":
+        with pytest.raises(UnavailableError, match="a link is in the place of"):
+            objects.delete("folder/thesis")
+        with pytest.raises(UnavailableError, match="a link is in the place of"):
+            list(objects.list("folder/"))
+    with pytest.raises(UnavailableError, match="a link is in the place of"):
+        LocalObjects(tmp_path / "objects").put("folder/two", [b"y"])
+    assert (private / "thesis").exists()
+
+
+def test_the_folder_around_the_objects_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to("store")
+    objects = LocalObjects(tmp_path / "link/objects")
+    objects.put("folder/one", [b"x"])
+    assert objects.get("folder/one") == b"x"
+    objects.delete("folder/one")
+    assert [*objects.list(), objects.sweep(0)] == [0]
+
+
 def test_a_fifo_in_the_place_of_an_object_does_not_block(tmp_path: Path, objects: LocalObjects) -> None:
     objects.put("folder/other", [b"x"])
     os.mkfifo(tmp_path / "objects/folder/pipe")

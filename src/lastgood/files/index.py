@@ -294,7 +294,7 @@ def _apply(records: dict[bytes, FolderRecord], changes: dict[bytes, FolderRecord
 
 def _open_private(path: str, flags: int) -> int:
     """Open a regular file; OSError also for anything else: a fifo would be waited for."""
-    descriptor = open_private(path, flags | os.O_NONBLOCK)
+    descriptor = open_private(path, flags)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

@@ -241,21 +241,23 @@ def _is_lock(folder: int, name: bytes) -> bool:
 
 
 def open_private(path: str | bytes | os.PathLike[str], flags: int) -> int:
-    """Open a file of a store's own; with O_CREAT, make it if it is not there, for its owner alone.
+    """Open a file of a store's own; with O_CREAT, make it if it is not there, for its owner alone. OSError for a link
+    in its place, which could lead to any file; a fifo is not waited for.
 
     What is new can be used by its owner whatever the umask, and belongs to whom its folder belongs to: root may be at
-    work for them. Only what was made here is given away, never what was there, or is behind a link.
+    work for them. Only what was made here is given away, never what was there.
     """
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     if not flags & os.O_CREAT or flags & os.O_EXCL:
-        return _create(path, flags) if flags & os.O_CREAT else os.open(path, flags | os.O_CLOEXEC)
+        return _create(path, flags) if flags & os.O_CREAT else os.open(path, flags)
     existing = flags & ~os.O_CREAT
     try:
-        return os.open(path, existing | os.O_CLOEXEC)
+        return os.open(path, existing)
     except FileNotFoundError:
         try:
             return _create(path, flags)
         except FileExistsError:  # another process was faster
-            return os.open(path, existing | os.O_CLOEXEC)
+            return os.open(path, existing)
 
 
 def make_private_folder(path: str | os.PathLike[str]) -> None:
@@ -281,7 +283,7 @@ def _create(path: str | bytes | os.PathLike[str], flags: int) -> int:
     above, name = os.path.split(os.fspath(path))
     parent = os.open(above or os.curdir, _DIRECTORY)
     try:
-        descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
+        descriptor = os.open(name, flags | os.O_EXCL, 0o600, dir_fd=parent)
         _give_to_owner(descriptor, parent, 0o600)
         return descriptor
     finally:

@@ -26,8 +26,7 @@ from lastgood.model.identity import new_id
 from lastgood.objects.contract import DAY, Listed, ObjectStore, check_name, check_prefix, check_range, is_name
 
 _DRAFTS = ".drafts"
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a fifo in place of an object must not block
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LINK = (errno.ELOOP, errno.EMLINK)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -79,7 +78,7 @@ class LocalObjects(ObjectStore):
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         place = self._place(name)
         check_range(start, length)
-        with _translated_errors(name), _opened(place, _READ) as descriptor:
+        with _translated_errors(name), _opened(place, os.O_RDONLY) as descriptor:
             there = _check_file(os.fstat(descriptor), name).st_size
             wanted = there - start if length is None else length
             if wanted < 0 or start + wanted > there:
@@ -93,16 +92,19 @@ class LocalObjects(ObjectStore):
 
     def delete(self, name: str) -> None:
         place = self._place(name)
+        self._refuse_links(place.parent)
         with _translated_errors(name), suppress(FileNotFoundError, NotADirectoryError):
             if not stat.S_ISDIR(place.lstat().st_mode):
                 place.unlink()
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         inside, slash, _ = check_prefix(prefix).rpartition("/")
+        self._refuse_links(self._folder / inside)
         return _walk(self._folder / inside, inside + slash, prefix)
 
     def sweep(self, seconds: float = DAY) -> int:
         freed, limit = 0, time.time() - seconds
+        self._refuse_links(self._folder / _DRAFTS)
         with _translated_errors(), suppress(FileNotFoundError), os.scandir(self._folder / _DRAFTS) as drafts:
             for draft in drafts:
                 with suppress(FileNotFoundError):  # published meanwhile, or swept by someone else
@@ -117,6 +119,12 @@ class LocalObjects(ObjectStore):
 
     def _place(self, name: str) -> Path:
         return self._folder / check_name(name)
+
+    def _refuse_links(self, folder: Path) -> None:
+        """Refuse to list or to delete behind a link, where other people's files may be."""
+        while folder != self._folder.parent:
+            _refuse_link(folder)
+            folder = folder.parent
 
     def _is_taken(self, place: Path) -> bool:
         """Say whether the object is there; then it is durable, even if its writer has not come so far yet."""
@@ -193,7 +201,7 @@ def _write(draft: Path, chunks: Iterable[bytes]) -> None:
 
 
 def _seal_file(path: Path) -> None:
-    with _opened(path, _READ) as descriptor:
+    with _opened(path, os.O_RDONLY) as descriptor:
         _check_file(os.fstat(descriptor))
         _seal(descriptor)
 
@@ -217,8 +225,14 @@ def _make_folder(folder: Path) -> None:
     try:
         make_private_folder(folder)
     except FileExistsError:
+        _refuse_link(folder)
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+
+
+def _refuse_link(folder: Path) -> None:
+    if folder.is_symlink():
+        raise UnavailableError(f"a link is in the place of a folder of the store: {folder}", hint="put a folder there")
 
 
 def _discard(path: Path) -> None:
@@ -265,7 +279,8 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _open(path: Path, flags: int) -> int:
-    return move_off_standard_streams(open_private(path, flags))
+    is_folder = flags & os.O_DIRECTORY  # that of the whole store may be a link
+    return move_off_standard_streams(os.open(path, flags) if is_folder else open_private(path, flags))
 
 
 def _check_file(found: os.stat_result, name: str | None = None) -> os.stat_result:

@@ -80,7 +80,8 @@ class Housekeeping:
     def _last_size(self) -> int:
         """Return the size after the last collection, in whatever process; 0 when it is not known."""
         try:
-            return int(self._note().read_text())
+            with open(self._note(), opener=open_private) as file:
+                return int(file.read(20))
         except (OSError, ValueError):
             return 0
 

@@ -271,7 +271,7 @@ def write_again(catalog: Path) -> None:
     hole in the log would take every later commit with it. So all of it is written again before anything is added.
     """
     try:
-        with catalog.with_name(catalog.name + "-wal").open("r+b", buffering=0) as file:
+        with open(f"{catalog}-wal", "r+b", buffering=0, opener=open_private) as file:
             position = 0
             while part := os.pread(file.fileno(), _LOG_PART, position):
                 position += os.pwrite(file.fileno(), part, position)

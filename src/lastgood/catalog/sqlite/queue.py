@@ -14,7 +14,7 @@ from pathlib import Path
 from weakref import ReferenceType, ref
 from zlib import crc32
 
-from lastgood.errors import UnavailableError
+from lastgood.errors import IntegrityError, UnavailableError
 from lastgood.local.location import BRING_BACK
 from lastgood.local.paths import open_private
 from lastgood.local.process import move_off_standard_streams, renew_after_fork
@@ -167,6 +167,8 @@ class Queue:
         try:
             descriptor = open_private(self._path, os.O_CREAT | os.O_RDWR)
         except OSError as error:
+            if self._path.is_symlink():
+                raise _replaced(self._path) from error
             if error.errno not in _READ_ONLY or not self._path.exists():
                 raise
             self._is_read_only = True
@@ -180,14 +182,20 @@ class Queue:
 
 
 def _open_again(path: Path) -> FileIO:
-    file = FileIO(path, "r+")
+    file = FileIO(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW), "r+")
     if file.fileno() > 2:
         return file
     with file:
         return FileIO(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3), "r+")
 
 
-def _unusable(path: Path, error: OSError) -> UnavailableError:
+def _replaced(path: Path) -> IntegrityError:
+    return IntegrityError(f"a link is in the place of {path.name}, a file of the store", hint=f"remove {path}")
+
+
+def _unusable(path: Path, error: OSError) -> UnavailableError | IntegrityError:
+    if path.is_symlink():
+        return _replaced(path)
     if error.errno in _READ_ONLY:
         return only_readable()
     if not os.path.exists(path.parent):  # noqa: PTH110  # raises nothing
