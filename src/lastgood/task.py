@@ -417,7 +417,7 @@ class Task:
 
         chosen = self._handle.choose(checkpoint)
         with naming_damage(self._handle, chosen, "never"):
-            return copy_files(self._handle.blobs, chosen, os.fspath(to), paths)
+            return copy_files(self._handle.engine, chosen, os.fspath(to), paths)
 
     def diff(
         self,

@@ -97,6 +97,52 @@ def test_a_database_is_saved_as_it_was_before_the_transaction_and_left_to_its_pr
     assert _rows(path) == list(range(100))
 
 
+_LOGGED = """
+import os, signal, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA journal_mode = wal")
+database.execute("INSERT INTO t VALUES (-1, 'logged')")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("how", ["journal", "log", "size in the log alone"])
+def test_a_sparse_database_does_not_fill_the_disk(place: Bench, how: str) -> None:
+    """H1: a few kilobytes on disk were copied as gigabytes of data, or read through for minutes."""
+    store, root = place
+    task, path, size = store.task("t", workspace=root), root / "app.db", 256 << 20
+    _make(path)
+    if how == "journal":
+        _kill_in_transaction(path)
+        os.truncate(path, size)
+    else:
+        with path.open("r+b") as file:
+            count = file.read(28)[24:]
+            for at, number in {28: struct.pack(">I", size // 4096), 92: count}.items():
+                file.seek(at)
+                file.write(number)
+            file.truncate(size)
+        subprocess.run([sys.executable, "-c", _LOGGED, path], check=False)
+        if how != "log":
+            os.truncate(path, 1 << 20)
+    (left,) = task.save({}).skipped
+    assert left.path == "app.db"
+    assert left.reason.endswith("the database is in use, and far larger than the data in it")
+
+
+def test_the_copy_of_a_killed_database_ends_at_the_deadline(place: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H1: a second remains in any case, which is over here as soon as it begins."""
+    _, root = place
+    path, clock = root / "app.db", iter(range(0, 1 << 20, 2))
+    _make(path)
+    _kill_in_transaction(path)
+    monkeypatch.setattr(database_module, "_wait_for_tick", lambda stamp: True)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    found = path.stat()
+    with pytest.raises(lastgood.errors.BusyError, match="took too long"):
+        database_module.copy_database(str(path), (found.st_ino, found.st_dev), root.parent / "copy", 0.0)
+
+
 @pytest.mark.parametrize("goes", [False, True], ids=["replaced", "removed"])
 def test_a_journal_is_never_rolled_back_into_a_restored_database(place: Bench, goes: bool) -> None:
     """L1: it goes with the database that it belongs to; undoing that brings back what was committed."""
@@ -175,8 +221,8 @@ def test_a_program_that_comes_back_meanwhile_is_noticed(place: Bench, monkeypatc
     _kill_in_transaction(path)
     copy_file = database_module._copy_file
 
-    def come_back(folder: int, name: str, to: Path) -> None:
-        copy_file(folder, name, to)
+    def come_back(give_up: float, folder: int, name: str, to: Path) -> None:
+        copy_file(give_up, folder, name, to)
         if not name.endswith("-journal"):
             assert _rows(path) == list(range(100))
             _kill_in_transaction(path)

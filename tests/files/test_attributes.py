@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -179,11 +179,59 @@ def test_a_file_whose_owner_is_not_known_is_not_setuid_and_that_is_told(work: Pa
     plan = make_plan(b"new", b"old" if is_there else None, trees.__getitem__)
     applied = apply(str(work), plan, lambda file: iter([b"#!"]))
     assert describe(work / "tool")[1] == 0o755
-    told = "it is there, but without setuid and setgid, because its owner is another one"
+    told = "it is there, but without setuid and setgid, because its owner or that of the store is another one"
     assert applied == Applied((b"tool",), (), (), (FailedPath(b"tool", told),))
 
 
 MODES = {b"old": 0o755, b"new": 0o6755}
+
+
+def give_away(store: Path) -> None:
+    for path in (store, *store.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+
+
+def let_all_write(store: Path) -> None:
+    (store / "catalog.sqlite").chmod(0o666)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("open_to_others", [pytest.param(give_away, marks=needs_root), let_all_write])
+def test_a_store_that_others_can_write_makes_nothing_setuid(
+    tmp_path: Path, work: Path, is_there: bool, open_to_others: Callable[[Path], None]
+) -> None:
+    """S3: whoever can write a tree can write into it that a file was root's, and setuid."""
+    tool = work / "tool"
+    tool.write_text("#!")
+    tool.chmod(0o6755)
+    with lastgood.open(tmp_path / "store", user="ada") as store:
+        first = store.task("t", workspace=work).save({})
+    open_to_others(tmp_path / "store")
+    if is_there:
+        tool.chmod(0o755)
+    else:
+        tool.unlink()
+    with lastgood.open(tmp_path / "store", user="ada") as store:
+        task = store.task("t", workspace=work)
+        told = "it is there, but without setuid and setgid, because its owner or that of the store is another one"
+        assert task.restore(first.id).failed == (("tool", told),)
+        task.copy_files(first.id, tmp_path / "copy")
+    assert [describe(folder / "tool")[1] for folder in (work, tmp_path / "copy")] == [0o755, 0o755]
+
+
+@needs_root
+def test_a_store_of_another_user_gives_no_file_away(tmp_path: Path, work: Path) -> None:
+    """S3: a file that it says was another's, or root's, has the owner of its folder, and that is told."""
+    (work / "theirs").write_text("old")
+    os.chown(work / "theirs", 1000, 1000)
+    with lastgood.open(tmp_path / "store", user="ada") as store:
+        first = store.task("t", workspace=work).save({})
+    (work / "theirs").unlink()
+    give_away(tmp_path / "store")
+    with lastgood.open(tmp_path / "store", user="ada") as store:
+        done = store.task("t", workspace=work).restore(first.id)
+    assert done.failed == (("theirs", "it is there, but without its owner"),)
+    assert describe(work / "theirs")[3] == (0, 0)
 
 
 def test_a_file_without_attributes_costs_no_byte_more(task: lastgood.Task, work: Path) -> None:

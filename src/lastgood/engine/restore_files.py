@@ -545,7 +545,8 @@ class FilesRestore:
     def _apply_one(self, root: Root, plan: RestorePlan) -> Applied:
         files = [step.new for step in plan.steps if isinstance(step, PutFile) and isinstance(step.new, File)]
         content = self._engine.blobs.stream_ahead(files)
-        return apply(root.path, plan, content, on_done=_Reporting(plan).done, recall=self._workspace.recall(root))
+        done, recall, trusted = _Reporting(plan).done, self._workspace.recall(root), self._engine.location.is_own()
+        return apply(root.path, plan, content, on_done=done, recall=recall, trusted=trusted)
 
     def _note_applied(self, journal: Journal, plan: FilesPlan, made: str = "") -> AppliedRestore:
         """Return when all was in place. What no capture finds again, because a rule leaves it out now, is durable."""
@@ -658,7 +659,7 @@ def _files_check(engine: Engine) -> FilesCheck:
     return FilesCheck(engine)
 
 
-def copy_files(blobs: FileBlobs, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:
+def copy_files(engine: Engine, chosen: Checkpoint, to: str, only: Sequence[str] | None) -> tuple[str, ...]:
     """Write the files of `chosen` into another folder, and return their paths. Several roots become folders of their
     names."""
     roots = sorted(require_files(chosen.record), key=lambda root: root.partial)
@@ -666,7 +667,7 @@ def copy_files(blobs: FileBlobs, chosen: Checkpoint, to: str, only: Sequence[str
         raise InvalidError("a folder of this checkpoint has a name that leads elsewhere", hint="restore it in place")
     plans = []
     for root in roots:
-        read = blobs.read_differing(root.tree, None, Gathered())
+        read = engine.blobs.read_differing(root.tree, None, Gathered())
         plans.append((root, make_plan(root.tree, None, read, only=_select(only, root.name), files=root.file_count)))
     places = [Root(root.name, os.path.realpath(os.path.join(to, root.name))) for root, _ in plans]  # noqa: PTH118
     for place, (_, plan) in zip(places, plans, strict=True):
@@ -680,7 +681,8 @@ def copy_files(blobs: FileBlobs, chosen: Checkpoint, to: str, only: Sequence[str
     for place, (_, plan) in zip(places, plans, strict=True):
         Path(place.path).mkdir(parents=True, exist_ok=True)
         files = [step.new for step in plan.steps if isinstance(step, PutFile) and isinstance(step.new, File)]
-        applied = apply(place.path, plan, blobs.stream_ahead(files), on_done=_Reporting(plan).done, copying=True)
+        content, trusted = engine.blobs.stream_ahead(files), engine.location.is_own()
+        applied = apply(place.path, plan, content, on_done=_Reporting(plan).done, copying=True, trusted=trusted)
         if applied.failed:
             first = applied.failed[0]
             raise UnavailableError(

@@ -26,6 +26,7 @@ from lastgood.files.plan import Enter, Leave, PutFile, Remove, RestorePlan, Step
 from lastgood.files.read import DATABASE, SIDECARS
 from lastgood.local.paths import (
     GONE,
+    NOT_SETUID,
     allow_mode,
     give_attributes,
     is_settled,
@@ -80,11 +81,13 @@ def apply(
     on_done: Callable[[bytes], None] | None = None,
     recall: Recall | None = None,
     copying: bool = False,
+    trusted: bool = False,
 ) -> Applied:
     """Make the folder what the plan says. What cannot be done is reported and the rest goes on (B9).
 
     `on_done` is called after each path that was dealt with. `copying`: nobody relies on the outcome after a crash, so
-    new files are written in their places.
+    new files are written in their places. `trusted`: nobody but this user can have written what the trees say of
+    owners, setuid and setgid; else none of that is given.
 
     Raises IntegrityError when content is not what its file says, UnavailableError when the folder cannot be opened,
     DiskFullError when there is no room for all that is to come; nothing has changed then.
@@ -94,7 +97,7 @@ def apply(
     except OSError as error:
         raise UnavailableError(f"the workspace cannot be opened: {_say(error)}") from error
     on_done, recall = on_done or (lambda path: None), recall or (lambda path, found: None)
-    run = _Run(OpenFolder(root), plan, open_content, on_done, recall, copying)
+    run = _Run(OpenFolder(root), plan, open_content, on_done, recall, copying, trusted)
     try:
         run.carry_out()
     finally:
@@ -115,6 +118,7 @@ class _Run:
         on_done: Callable[[bytes], None],
         recall: Recall,
         copying: bool,
+        trusted: bool,
     ) -> None:
         self._plan = plan
         self._steps = plan.steps
@@ -123,6 +127,7 @@ class _Run:
         self._on_done = on_done
         self._recall = recall
         self._copying = copying
+        self._trusted = trusted
         self._stack = [root]
         self._names = (b".lastgood-%s-%x.tmp" % (os.urandom(8).hex().encode(), number) for number in count(1))
         self._staged: dict[int, bytes] = {}
@@ -219,7 +224,8 @@ class _Run:
                 raise IntegrityError("the stored content of a file is not what it was", hint="verify the checkpoint")
             if file.chunks is not None:
                 os.ftruncate(descriptor, size)  # which a hole at its end does not
-            if lacking := give_attributes(descriptor, attributes_of(file), file.mode, folder.fd):
+            about, trusted = attributes_of(file), self._trusted
+            if lacking := give_attributes(descriptor, about, file.mode, folder.fd, trusted=trusted):
                 self._lacking[self._steps[index].path] = lacking
         except BaseException:
             os.unlink(name, dir_fd=folder.fd)
@@ -507,9 +513,9 @@ class _Run:
     def _allow(self, path: bytes, new: File, found: os.stat_result) -> int:
         """Return the mode that a file may have, and note what it may not."""
         attributes = attributes_of(new)
-        allowed = allow_mode(new.mode, attributes.owner if attributes else None, found)
+        allowed = allow_mode(new.mode, attributes.owner if attributes and self._trusted else None, found)
         if allowed != new.mode:
-            self._lacking[path] = "it is there, but without setuid and setgid, because its owner is another one"
+            self._lacking[path] = f"it is there, but without {NOT_SETUID}"
         return allowed
 
     def _fail_from(self, first: int, reason: str, end: int | None = None) -> None:

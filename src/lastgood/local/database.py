@@ -13,6 +13,7 @@ opened by what is there:
 from __future__ import annotations
 
 import errno
+import math
 import os
 import sqlite3
 import stat
@@ -36,10 +37,12 @@ Locate = Callable[[], tuple[str, os.stat_result] | None]
 _BUSY_SECONDS = 0.2
 _ROUNDS = 3
 _MAX_VALUE_BYTES = 64 << 20
+_SPARE, _TIMES = 64 << 20, 16  # a copy may be as large as that and so many times the data that is there
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 1 ms
 _WAL_MODE = 2
 _WRITE_ERRORS = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_FSYNC)
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends one that names a super-journal, of several databases
+_PRAGMAS = ("table_xinfo", "schema_version", "page_count", "page_size")
 _LOG_MODES = ("mode=ro&readonly_shm=1", "mode=ro")
 
 
@@ -107,16 +110,44 @@ def copy_database(path: str, identity: tuple[int, ...], to: Path, deadline: floa
 
 
 def _copy_once(path: str, scene: _Scene, to: Path, deadline: float) -> None:
+    most = _SPARE + _TIMES * sum(_count_data(path + ending) for ending in ("", "-wal", "-journal"))
+
     def back_up(mode: str) -> None:
         with closing(_Reading(path, mode, scene.file)) as reading, closing(_create(to)) as copy:
-            reading.copy(copy, deadline, blocks_writers=scene.modes == ("mode=ro",))
+            reading.copy(copy, deadline, most, blocks_writers=scene.modes == ("mode=ro",))
 
     try:
         _read(path, scene, back_up)
     except BusyError as error:
         if scene.log_size or getattr(error.__cause__, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
             raise
-        _copy_rolled_back(path, scene, to)
+        _copy_rolled_back(path, scene, to, max(deadline, time.monotonic() + 1), most)
+
+
+def _count_data(path: str) -> int:
+    """Return how many bytes of a file are not in holes; none if it is not there."""
+    try:
+        file = open_file(None, path)
+    except FileNotFoundError:
+        return 0
+    data = end = 0
+    try:
+        while True:
+            start = os.lseek(file, end, os.SEEK_DATA)
+            end = os.lseek(file, start, os.SEEK_HOLE)
+            data += end - start
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # no data from there on
+            raise
+        return data
+    finally:
+        os.close(file)
+
+
+def _require_size(size: int, most: int) -> None:
+    """Refuse what would fill the disk, or take minutes, though there is next to nothing in it."""
+    if size > most:
+        raise InvalidError("the database is in use, and far larger than the data in it", hint="close its program")
 
 
 def remove_copy(path: Path) -> None:
@@ -125,7 +156,7 @@ def remove_copy(path: Path) -> None:
         Path(f"{path}{ending}").unlink(missing_ok=True)
 
 
-def _copy_rolled_back(path: str, scene: _Scene, to: Path) -> None:
+def _copy_rolled_back(path: str, scene: _Scene, to: Path, give_up: float, most: int) -> None:
     """Copy a database and the journal of a transaction that was never finished, and roll it back in the copy. The two
     files stay as they are, for the program that they belong to."""
     where, name = os.path.split(path)
@@ -135,9 +166,10 @@ def _copy_rolled_back(path: str, scene: _Scene, to: Path) -> None:
         seen = [signature(os.stat(each, dir_fd=folder, follow_symlinks=False)) for each in names]
         if seen[0] != scene.file or not all(_wait_for_tick(each[3]) for each in seen):
             raise _Moved
+        _require_size(sum(each[1] for each in seen), most)
         remove_copy(to)
         for each, copied in zip(names, (to, journal := Path(f"{to}-journal")), strict=True):
-            _copy_file(folder, each, copied)
+            _copy_file(give_up, folder, each, copied)
         if seen != [signature(os.stat(each, dir_fd=folder, follow_symlinks=False)) for each in names]:
             raise _Moved
         if _is_to_be_applied(journal, os.path.realpath(where), seen[0][1]):
@@ -145,6 +177,8 @@ def _copy_rolled_back(path: str, scene: _Scene, to: Path) -> None:
                 copy.execute("PRAGMA schema_version").fetchone()
     except FileNotFoundError as error:
         raise _Moved from error
+    except CheckpointError:  # some of which are an OSError, too
+        raise
     except (OSError, sqlite3.Error) as error:
         is_its_own = _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
         raise _translate(error) if is_its_own else _not_copied(error) from error
@@ -178,14 +212,20 @@ def _is_to_be_applied(journal: Path, folder: str, size: int) -> bool:
     return os.path.lexists(os.path.join(folder, name))  # noqa: PTH118
 
 
-def _copy_file(folder: int, name: str, to: Path) -> None:
+def _copy_file(give_up: float, folder: int, name: str, to: Path) -> None:
     """Copy a file into a private one, with holes for zeros."""
     with os.fdopen(open_private(to, os.O_CREAT | os.O_EXCL | os.O_WRONLY), "wb", 0) as copy:
         for part in _read_parts(folder, name):
+            _look_at_clock(give_up)
             if part.count(0) == len(part):
                 copy.truncate(copy.seek(len(part), os.SEEK_CUR))
             else:
                 write_all(copy.fileno(), part)
+
+
+def _look_at_clock(give_up: float) -> None:
+    if time.monotonic() > give_up:
+        raise BusyError("the database took too long to copy")
 
 
 def _read_parts(folder: int, name: str) -> Iterator[bytes]:
@@ -353,17 +393,14 @@ class _Reading:
     def close(self) -> None:
         self._connection.close()
 
-    def copy(self, to: sqlite3.Connection, deadline: float, *, blocks_writers: bool) -> None:
+    def copy(self, to: sqlite3.Connection, deadline: float, most: int, *, blocks_writers: bool) -> None:
         """Copy it in one read transaction: without, each commit of others would make the copy begin anew. While writers
         have to wait for that, it is given up at the deadline; it has a second in any case."""
         self._begin(deadline)
-        give_up = max(deadline, time.monotonic() + 1)
-
-        def look_at_clock(status: int, remaining: int, total: int) -> None:
-            if blocks_writers and time.monotonic() > give_up:
-                raise BusyError("the database took too long to copy")
-
-        self._connection.backup(to, pages=10_000, progress=look_at_clock)
+        pages, size = (self._connection.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size"))
+        _require_size(pages * size, most)
+        give_up = max(deadline, time.monotonic() + 1) if blocks_writers else math.inf
+        self._connection.backup(to, pages=10_000, progress=lambda *_: _look_at_clock(give_up))
 
     def _begin(self, deadline: float) -> None:
         """Begin a read transaction, as soon as writers let it."""
@@ -457,7 +494,7 @@ class _Reading:
         allowed = source is None and (
             action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION)
             or (action == sqlite3.SQLITE_READ and first in self._readable)
-            or (action == sqlite3.SQLITE_PRAGMA and first in ("table_xinfo", "schema_version"))
+            or (action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS)
         )
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 

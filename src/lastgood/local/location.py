@@ -90,6 +90,14 @@ class Location(NamedTuple):
             return True
         return not any(path.stat().st_mode & 0o077 for path in (catalog, objects) if path.exists())
 
+    def is_own(self) -> bool:
+        """Return whether nobody but this user can have written what is there of it."""
+        for path in self.parts():
+            with suppress(FileNotFoundError):
+                if (found := path.stat()).st_uid != os.geteuid() or found.st_mode & 0o022:
+                    return False
+        return True
+
     def may_write(self) -> bool:
         """Return whether this user is permitted to write into it. A disk that can only be read is another matter."""
         path = self.catalog

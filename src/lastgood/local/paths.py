@@ -437,22 +437,30 @@ def _find_owner(found: os.stat_result, folder: int) -> Owner | None:
     return (found.st_uid, found.st_gid) if is_noted else None
 
 
-def give_attributes(descriptor: int, attributes: Attributes | None, mode: int, folder: int) -> str | None:
-    """Give a new file its owner, attributes and mode; return what it could not be given, in words."""
+NOT_SETUID = "setuid and setgid, because its owner or that of the store is another one"
+
+
+def give_attributes(
+    descriptor: int, attributes: Attributes | None, mode: int, folder: int, *, trusted: bool
+) -> str | None:
+    """Give a new file its owner (unless that is `trusted`, the one of its folder), attributes and mode; return what it
+    could not be given, in words."""
     owner, named = (attributes.owner, attributes.named) if attributes is not None else (None, ())
     missing = []
     if os.geteuid() == 0:
-        around = os.fstat(folder)
-        wanted, made = owner or (around.st_uid, around.st_gid), os.fstat(descriptor)
-        if wanted != (made.st_uid, made.st_gid):
-            try:
+        around, made = os.fstat(folder), os.fstat(descriptor)
+        wanted = (owner if trusted else None) or (around.st_uid, around.st_gid)
+        try:
+            if wanted != (made.st_uid, made.st_gid):
                 os.fchown(descriptor, *wanted)
-            except OSError:
-                missing.append("its owner")
+        except OSError:
+            missing.append("its owner")
+        else:
+            missing += ["its owner"] if owner not in (None, wanted) else []
     missing += _give_named(descriptor, dict(named))
-    allowed = allow_mode(mode, owner, os.fstat(descriptor))
+    allowed = allow_mode(mode, owner if trusted else None, os.fstat(descriptor))
     if allowed != mode:
-        missing.append("setuid and setgid, because its owner is another one")
+        missing.append(NOT_SETUID)
     os.fchmod(descriptor, allowed)
     return f"it is there, but without {', '.join(missing)}" if missing else None
 
