@@ -16,6 +16,7 @@ import pytest
 import lastgood
 from lastgood.cli.app import COMMANDS
 from lastgood.cli.failure import in_commands
+from lastgood.cli.invocation import Invocation
 
 Run = Callable[..., Any]
 SOURCE = Path(lastgood.__file__).parent
@@ -219,3 +220,40 @@ def test_a_path_with_a_command_in_it_is_quoted_where_it_is_printed(run: Run, fol
 
 def test_a_name_in_a_hint_of_the_library_is_quoted_in_a_command() -> None:
     assert in_commands("store.abandon_step('a;touch PWNED')") == "`lastgood steps --abandon 'a;touch PWNED'`"
+
+
+def completed(command: str, *options: str) -> str:
+    """A command as it is printed when the present one was given these options."""
+    call = Invocation()
+    for name, value in zip(options[::2], options[1::2], strict=True):
+        setattr(call, name.removeprefix("--"), (value,) if name == "--workspace" else value)
+    return call.complete(f"`lastgood {command}`")
+
+
+def test_options_of_printed_commands_stand_before_the_paths() -> None:
+    """They had been paths themselves: `lastgood diff -- app.py --workspace ws`."""
+    told = completed("diff -- app.py 'my app'", "--workspace", "ws", "--task", "t")
+    assert told == "`lastgood --task t diff --workspace ws -- app.py 'my app'`"
+    quoted = completed("restore HEAD 'a -- b' 'it'\"'\"'s `x`'", "--workspace", "ws")
+    assert quoted == "`lastgood restore HEAD 'a -- b' 'it'\"'\"'s `x`' --workspace ws`"
+
+
+def test_a_task_that_is_called_like_a_command_or_a_file_is_named_all_the_same() -> None:
+    assert completed("undo", "--task", "undo") == "`lastgood --task undo undo`"
+    assert completed("restore HEAD app", "--task", "app") == "`lastgood --task app restore HEAD app`"
+    assert completed("branch --switch app", "--task", "app") == "`lastgood --task app branch --switch app`"
+    assert completed("resume app", "--task", "app") == "`lastgood resume app`"
+    assert completed("answer undo", "--task", "undo", "--workspace", "ws") == "`lastgood answer undo`"
+    assert completed("--store s undo", "--task", "s", "--workspace", "ws") == (
+        "`lastgood --task s --store s undo --workspace ws`"
+    )
+
+
+def test_a_secret_in_a_folder_with_a_colon_is_kept_by_its_own_path(run: Run, folder: Path) -> None:
+    (folder / "x:y").mkdir()
+    (folder / "x:y" / ".env").write_text("KEY=1")
+    assert "echo '!/x:y/.env' >> .lastgoodignore" in run("init").stderr
+    (folder / "other").mkdir()
+    (folder / "other" / ".env").write_text("KEY=1")
+    both = run("save", "--workspace", "a=x:y", "--workspace", "b=other", "--task", "two").stderr
+    assert "echo '!/.env' >> .lastgoodignore" in both

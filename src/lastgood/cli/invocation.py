@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from shlex import join, quote
+from shlex import join, quote, split
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,7 +63,8 @@ class Invocation:
     def complete(self, text: str) -> str:
         """Return `text`, the commands in it with the options given here, without which they act on another store."""
         text = re.sub(r"^did you mean ([^`]+)\?$", lambda found: f"did you mean {self._from_here(found[1])}?", text)
-        return re.sub(r"`lastgood ([^`]+)`", lambda found: f"`lastgood {self._with_options(found[1])}`", text)
+        command = r"""`lastgood ((?:'[^']*'|"[^"]*"|[^`'"\\])+)`"""
+        return re.sub(command, lambda found: f"`lastgood {self._with_options(found[1])}`", text)
 
     def _from_here(self, path: str) -> str:
         """Convert a path of the workspace to what is typed for it in the current folder."""
@@ -74,15 +75,18 @@ class Invocation:
         return path
 
     def _with_options(self, command: str) -> str:
-        words = command.split()
-        named = {word.partition("=")[0] for word in words} | ({"--task"} if self.task in words else set())
+        words = split(command)
+        end = words.index("--") if "--" in words else len(words)
+        at = next((at for at in range(0, end, 2) if not words[at].startswith("-")), 0)  # options come in pairs
+        named = {word.partition("=")[0] for word in words[:end]}
+        named |= {"--task"} if self.task in words[at + 1 : at + 2] else set()  # TASK
         if "--help" in named:
             return command
         shared = {f"--{name}": getattr(self, name) for name in ("store", "task", "user", "owner")}
         before = [text for name, value in shared.items() if value and name not in named for text in (name, value)]
-        files = named & WITH_FILES and not named & {"--workspace", "--no-files"}
+        files = words[at] in WITH_FILES and not named & {"--workspace", "--no-files"}
         after = [text for folder in self.workspace if files for text in ("--workspace", folder)]
-        return " ".join(part for part in (join(before), command, join(after)) if part)
+        return join([*before, *words[:end], *after, *words[end:]])
 
     def room(self) -> str:
         """Return how much is free on the disk of the store or of the current folder, whichever has less."""
@@ -450,6 +454,7 @@ class SharedCommand(click.Command):
             path = next((word for word in given if type(word) is str and f" {word!r}" in str(error)), None)
             if path and self.name in FOR_PATHS and os.path.lexists(path):
                 error.hint = f"`lastgood {FOR_PATHS[self.name]} {quote(path)}` takes it as a path"
+                ctx.obj.task = None if ctx.obj.task == path else ctx.obj.task
             raise
 
     def _name_task(self, ctx: click.Context, argument: TaskArgument) -> None:

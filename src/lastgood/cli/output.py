@@ -17,6 +17,7 @@ from lastgood.observe.log import UNPRINTABLE, escape
 from lastgood.observe.log import printable as printable
 
 if TYPE_CHECKING:
+    from lastgood import Checkpoint
     from lastgood.types import FileChange, Skipped
 
 
@@ -213,12 +214,14 @@ def change_line(change: FileChange) -> str:
     return f"{MARKS.get(change.change, '~')} {old}{path_text(change.path)}{said}"
 
 
-def say_skipped(call: Format, skipped: Sequence[Skipped]) -> None:
-    """Print what was not captured."""
+def say_skipped(call: Format, saved: Checkpoint, skipped: Sequence[Skipped]) -> None:
+    """Print what was not captured when `saved` was."""
     for line in few([left_out(one) for one in skipped]):
         say(call, line)
-    secret = next((path_text(one.path.rpartition(":")[2]) for one in skipped if one.reason.endswith("secret")), None)
-    if secret is not None:
+    path = next((one.path for one in skipped if one.reason.endswith("secret")), None)
+    if path is not None:
+        named = any(root.name for root in saved.record.files or ())  # a path begins with the name of its folder
+        secret = path_text(path.partition(":")[2] if named else path)
         say(call, f"to keep {secret}: echo {quote(f'!/{secret}')} >> .lastgoodignore")
 
 

@@ -289,7 +289,7 @@ def _print_result(call: Invocation, store: Store, saved: Checkpoint, before: Che
     say(call, f"{place} of {saved.task_id}: {word}" + (f"; {waiting}" if waiting else ""))
     for one in evidence:
         say(call, f"  {evidence_text(one)}")
-    say_skipped(call, skipped)
+    say_skipped(call, saved, skipped)
 
 
 def _from_base(call: Invocation, file: str) -> str:

@@ -101,7 +101,7 @@ def save(
         click.echo(f"nothing has changed since {since}: nothing was saved (--always saves anyway)")
         return
     click.echo(sentence)
-    say_skipped(call, saved.skipped)
+    say_skipped(call, saved, saved.skipped)
     if saved.state_size > call.options().warn_state_bytes:
         say(call, f"note: the state takes {size_text(saved.state_size)}; keep large content in files")
 

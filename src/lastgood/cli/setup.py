@@ -83,7 +83,7 @@ def init(call: Invocation, path: Path, here: bool) -> None:
         lines.append(f"saved the files that are here as @{first.sequence}")
     print_result(call, view, lines)
     if first is not None:
-        say_skipped(call, first.skipped)
+        say_skipped(call, first, first.skipped)
     if config.store == GIT_STORE and created:
         instead = f"to have it in the folder instead, remove {CONFIG}, and run `lastgood init --here`"
         say(call, f"note: deleting .git deletes the store; {instead}")
