@@ -925,3 +925,19 @@ def test_a_suggested_path_can_be_typed_where_the_person_stands(
     monkeypatch.chdir(work.parent)
     failed = run("--store", str(work / ".lastgood"), "--task", "work", "cat", "HEAD", "src/cacl.py", code=3).stderr
     assert "hint: did you mean src/calc.py?\n" in failed
+
+
+def test_restoring_one_deleted_path_after_another_finds_both_in_what_was_saved(run: Run, work: Path) -> None:
+    """The second was refused: the checkpoint that the first restore had made of the disk does not have it."""
+    (work / "src").mkdir(exist_ok=True)
+    (work / "src/e.py").write_text("e\n")
+    run("save", "--set", "n=3")
+    for path in ("a.txt", "c.txt", "src/e.py"):
+        (work / path).unlink()
+    (work / "src").rmdir()
+    run("restore", "HEAD", "a.txt")
+    assert "+ c.txt" in run("restore", "HEAD", "c.txt", "--dry-run").stdout
+    assert run("restore", "HEAD", "c.txt").stdout.startswith("restored the files of @3 as ")
+    assert run("restore", "HEAD", "src").stdout.startswith("restored the files of @3 as ")
+    assert tree(work) == {**SECOND, "src/e.py": "e\n"}
+    assert "there is no 'nope' in @3" in run("restore", "HEAD", "nope", code=3).stderr

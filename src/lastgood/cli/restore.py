@@ -28,7 +28,7 @@ from lastgood.cli.output import (
     size_text,
 )
 from lastgood.cli.summary import line, place_text
-from lastgood.errors import CheckpointError, InvalidError, LeaseError
+from lastgood.errors import CheckpointError, InvalidError, LeaseError, NotFoundError
 from lastgood.secrets.filenames import is_secret_path
 from lastgood.views.branch import find_branch
 from lastgood.views.checkpoint import holds_whole_folders, view_checkpoint
@@ -264,7 +264,12 @@ def _choose(
     would change nothing, stands for the newest that was saved: `restore HEAD a` does not change what `restore HEAD b`
     means."""
     chosen = task.find(name)
-    missing = _find_only_missing(store, task, chosen, what, paths)
+    try:
+        missing = _find_only_missing(store, task, chosen, what, paths)
+    except NotFoundError:  # a path of it was gone already when the restore was made
+        if saved is None:
+            raise
+        return saved, _find_only_missing(store, task, saved, what, paths)
     if missing is not None and saved is not None and _find_only_missing(store, task, saved, what, paths) is None:
         return saved, None
     return chosen, missing
