@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -35,6 +35,7 @@ from lastgood.views.checkpoint import holds_whole_folders, view_checkpoint
 from lastgood.views.document import compose
 from lastgood.views.files import changes_between, require_paths, view_failed
 from lastgood.views.restore import (
+    advise_partial,
     deleted_paths,
     find_announced,
     find_failed,
@@ -216,6 +217,9 @@ def _restore(
             print_result(call, view, [f"nothing to restore: {same} {place_text(chosen)}"])
             _note_missing_files(call, chosen, what)
             _say_missing(call, missing)
+            if chosen.id == left.id and (partial := advise_partial(store, left, task.owner)):
+                say(call, f"warning: {partial}")
+                click.get_current_context().exit(PARTLY)
             return
         with telling(call, task, UNTOUCHED), counting(call, "restoring"):
             restored = task.restore(chosen, what, paths=list(paths) or None, **how)
@@ -238,7 +242,8 @@ def _restore(
     _warn(call, announced, "were written")
     say_failed(call, restored.failed)
     if restored.failed:
-        say(call, f"these are as they were: `lastgood restore @{chosen.sequence}` tries again")
+        words = [place_text(chosen) if word == checkpoint else word for word in call.arguments]
+        say(call, f"these are as they were: `lastgood {join(words)}` tries again")
     if _finds(call, catalog):
         say(call, "Undo with `lastgood undo`")
     else:
