@@ -219,8 +219,14 @@ class Invocation:
         config = find_config()
         folders = None if config is None else config.folders()
         if config is not None and folders is not None and not self._is_store_of(config):
+            place = self.locate().place
+            if not config.has_store():
+                raise InvalidError(
+                    f"the store that {config.folder} names is not there: whether {place} is a copy cannot be known",
+                    hint=f"if it is, add --workspace {quote(os.path.relpath(config.folder))}",
+                )
             raise InvalidError(
-                f"the folder {config.folder} is of another store than {self.locate().place}, as its lastgood.toml says",
+                f"the folder {config.folder} is of another store than {place}, as its lastgood.toml says",
                 hint="--workspace DIR says whose files are meant; --no-files leaves files alone",
             )
         return folders
