@@ -104,10 +104,17 @@ class Invocation:
         return f"`lastgood {join([*own, option, str(value), *rest])}`"
 
     def locate(self) -> Location:
-        """Return where the store is."""
-        from lastgood.local.location import locate
+        """Return where the store is; InvalidError for a folder that has one in it, or names one, instead."""
+        from lastgood.local.location import CONFIG, FOLDER, VARIABLE, locate
 
-        return locate(self.store)
+        location = locate(self.store)
+        place, catalog = location.place, location.catalog
+        is_given = location.found_by in ("argument", VARIABLE) and catalog is not None and not catalog.exists()
+        if is_given and place is not None and any(place.joinpath(name).exists() for name in (CONFIG, FOLDER)):
+            own = quote(os.path.relpath(place / FOLDER))
+            hint = f"give --store {own}, or the store that its {CONFIG} names, or go into the folder"
+            raise InvalidError(f"{place} is a folder that has a store, not the store itself", hint=hint)
+        return location
 
     def open(self) -> Store:
         """Open the store, which must be there, to read it or to change what is said of checkpoints.
