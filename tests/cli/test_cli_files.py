@@ -925,3 +925,46 @@ def test_a_suggested_path_can_be_typed_where_the_person_stands(
     monkeypatch.chdir(work.parent)
     failed = run("--store", str(work / ".lastgood"), "--task", "work", "cat", "HEAD", "src/cacl.py", code=3).stderr
     assert "hint: did you mean src/calc.py?\n" in failed
+
+
+def test_restoring_one_deleted_path_after_another_finds_both_in_what_was_saved(run: Run, work: Path) -> None:
+    """The second was refused: the checkpoint that the first restore had made of the disk does not have it."""
+    (work / "src").mkdir(exist_ok=True)
+    (work / "src/e.py").write_text("e\n")
+    run("save", "--set", "n=3")
+    for path in ("a.txt", "c.txt", "src/e.py"):
+        (work / path).unlink()
+    (work / "src").rmdir()
+    run("restore", "HEAD", "a.txt")
+    assert "+ c.txt" in run("restore", "HEAD", "c.txt", "--dry-run").stdout
+    assert run("restore", "HEAD", "c.txt").stdout.startswith("restored the files of @3 as ")
+    assert run("restore", "HEAD", "src").stdout.startswith("restored the files of @3 as ")
+    assert tree(work) == {**SECOND, "src/e.py": "e\n"}
+    assert "there is no 'nope' in @3" in run("restore", "HEAD", "nope", code=3).stderr
+
+
+@pytest.mark.parametrize("paths", [[], ["src/b.py"]], ids=["all", "some"])
+def test_a_restore_in_part_is_not_taken_for_a_whole_one(run: Run, data: Run, work: Path, paths: list[str]) -> None:
+    """`restore HEAD` had said "nothing to restore" and exited 0, though the files were still not put back."""
+    block(work)
+    first = run("restore", "@1", *paths, code=10)
+    assert f"`lastgood {shlex.join(['restore', '@1', *paths])}` tries again" in first.stderr
+    head = data("show")["sequence"]
+    command = "`lastgood diff @1` shows what differs" if paths else "`lastgood restore @1` tries again"
+    said = f"@{head} is @1 in part, some was not put back: {command}"
+    assert said in data("status")["advice"]
+    if not paths:
+        assert f"warning: {said}\n" in run("restore", "HEAD", code=10).stderr
+        shutil.rmtree(work / "src/b.py")
+        run("restore", "@1")
+        assert tree(work) == FIRST
+        assert "in part" not in " ".join(data("status")["advice"])
+
+
+def test_an_undo_in_part_is_named_in_status_too(run: Run, data: Run, work: Path) -> None:
+    run("restore", "@1")
+    run("undo")
+    block(work)
+    run("redo", code=10)
+    told = " ".join(data("status")["advice"])
+    assert "is @3 in part, some was not put back: `lastgood restore @3` tries again" in told

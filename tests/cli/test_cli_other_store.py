@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,29 @@ def test_the_same_store_by_another_path_and_a_backup_of_it_go_on_with_the_folder
         Path("a.txt").write_text("changed")
         run("--store", store, "restore", "@1")
         assert Path("a.txt").read_text() == "ours"
+
+
+def test_a_backup_of_a_store_that_is_gone_is_not_called_that_of_another(run: Run, other: str) -> None:
+    run("backup", "../copy")
+    shutil.rmtree(".lastgood")
+    Path("a.txt").write_text("ruined")
+    failed = run("--store", "../copy", "restore", "HEAD", code=2).stderr
+    assert "is not there: whether" in failed
+    assert "another store" not in failed
+    assert failed.endswith("hint: if it is, add --workspace .\n")
+    run("--store", "../copy", "restore", "HEAD", "--workspace", ".")
+    assert Path("a.txt").read_text() == "ours"
+
+
+@pytest.mark.parametrize("words", [["log"], ["save", "--set", "n=1"], ["status"], ["restore", "@1"]])
+@pytest.mark.parametrize("gone", ["", ".lastgood", "lastgood.toml"])
+def test_the_folder_of_a_project_is_not_its_store(run: Run, other: str, words: list[str], gone: str) -> None:
+    """`save` had made a new store among the files there."""
+    there = Path(other).parent
+    if gone:
+        (there / gone).rename(there / "away")
+    before = sorted(there.iterdir())
+    failed = run("--store", "../there", *words, code=2).stderr
+    assert "is a folder that has a store, not the store itself" in failed
+    assert "hint: give --store ../there/.lastgood, or" in failed
+    assert sorted(there.iterdir()) == before

@@ -104,10 +104,17 @@ class Invocation:
         return f"`lastgood {join([*own, option, str(value), *rest])}`"
 
     def locate(self) -> Location:
-        """Return where the store is."""
-        from lastgood.local.location import locate
+        """Return where the store is; InvalidError for a folder that has one in it, or names one, instead."""
+        from lastgood.local.location import CONFIG, FOLDER, VARIABLE, locate
 
-        return locate(self.store)
+        location = locate(self.store)
+        place, catalog = location.place, location.catalog
+        is_given = location.found_by in ("argument", VARIABLE) and catalog is not None and not catalog.exists()
+        if is_given and place is not None and any(place.joinpath(name).exists() for name in (CONFIG, FOLDER)):
+            own = quote(os.path.relpath(place / FOLDER))
+            hint = f"give --store {own}, or the store that its {CONFIG} names, or go into the folder"
+            raise InvalidError(f"{place} is a folder that has a store, not the store itself", hint=hint)
+        return location
 
     def open(self) -> Store:
         """Open the store, which must be there, to read it or to change what is said of checkpoints.
@@ -219,8 +226,14 @@ class Invocation:
         config = find_config()
         folders = None if config is None else config.folders()
         if config is not None and folders is not None and not self._is_store_of(config):
+            place = self.locate().place
+            if not config.has_store():
+                raise InvalidError(
+                    f"the store that {config.folder} names is not there: whether {place} is a copy cannot be known",
+                    hint=f"if it is, add --workspace {quote(os.path.relpath(config.folder))}",
+                )
             raise InvalidError(
-                f"the folder {config.folder} is of another store than {self.locate().place}, as its lastgood.toml says",
+                f"the folder {config.folder} is of another store than {place}, as its lastgood.toml says",
                 hint="--workspace DIR says whose files are meant; --no-files leaves files alone",
             )
         return folders
@@ -454,6 +467,7 @@ class SharedCommand(click.Command):
             path = next((word for word in given if type(word) is str and f" {word!r}" in str(error)), None)
             if path and self.name in FOR_PATHS and os.path.lexists(path):
                 error.hint = f"`lastgood {FOR_PATHS[self.name]} {quote(path)}` takes it as a path"
+                ctx.obj.task = None if ctx.obj.task == path else ctx.obj.task
             raise
 
     def _name_task(self, ctx: click.Context, argument: TaskArgument) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -28,13 +28,14 @@ from lastgood.cli.output import (
     size_text,
 )
 from lastgood.cli.summary import line, place_text
-from lastgood.errors import CheckpointError, InvalidError, LeaseError
+from lastgood.errors import CheckpointError, InvalidError, LeaseError, NotFoundError
 from lastgood.secrets.filenames import is_secret_path
 from lastgood.views.branch import find_branch
 from lastgood.views.checkpoint import holds_whole_folders, view_checkpoint
 from lastgood.views.document import compose
 from lastgood.views.files import changes_between, require_paths, view_failed
 from lastgood.views.restore import (
+    advise_partial,
     deleted_paths,
     find_announced,
     find_failed,
@@ -216,6 +217,9 @@ def _restore(
             print_result(call, view, [f"nothing to restore: {same} {place_text(chosen)}"])
             _note_missing_files(call, chosen, what)
             _say_missing(call, missing)
+            if chosen.id == left.id and (partial := advise_partial(store, left, task.owner)):
+                say(call, f"warning: {partial}")
+                click.get_current_context().exit(PARTLY)
             return
         with telling(call, task, UNTOUCHED), counting(call, "restoring"):
             restored = task.restore(chosen, what, paths=list(paths) or None, **how)
@@ -238,7 +242,8 @@ def _restore(
     _warn(call, announced, "were written")
     say_failed(call, restored.failed)
     if restored.failed:
-        say(call, f"these are as they were: `lastgood restore @{chosen.sequence}` tries again")
+        words = [place_text(chosen) if word == checkpoint else word for word in call.arguments]
+        say(call, f"these are as they were: `lastgood {join(words)}` tries again")
     if _finds(call, catalog):
         say(call, "Undo with `lastgood undo`")
     else:
@@ -264,7 +269,12 @@ def _choose(
     would change nothing, stands for the newest that was saved: `restore HEAD a` does not change what `restore HEAD b`
     means."""
     chosen = task.find(name)
-    missing = _find_only_missing(store, task, chosen, what, paths)
+    try:
+        missing = _find_only_missing(store, task, chosen, what, paths)
+    except NotFoundError:  # a path of it was gone already when the restore was made
+        if saved is None:
+            raise
+        return saved, _find_only_missing(store, task, saved, what, paths)
     if missing is not None and saved is not None and _find_only_missing(store, task, saved, what, paths) is None:
         return saved, None
     return chosen, missing

@@ -34,6 +34,7 @@ from lastgood.errors import InvalidError
 from lastgood.local.process import is_alive
 from lastgood.model.identity import moment
 from lastgood.views.document import compose
+from lastgood.views.restore import advise_partial
 from lastgood.views.status import PROCESS, StatusView, add_recovery, add_work, list_spooled, view_step
 
 if TYPE_CHECKING:
@@ -72,7 +73,10 @@ def status(call: Invocation, verbose: bool) -> None:
             view = add_recovery(view, store, call.owner, found)
             view = msgspec.structs.replace(view, spool=figures)
             if found.away is None:
-                view = add_work(view, store, call.owner, found.head) if found.head is not None else view
+                if found.head is not None:
+                    view = add_work(view, store, call.owner, found.head)
+                    partial = advise_partial(store, found.head, call.owner)
+                    view = msgspec.structs.replace(view, advice=[*view.advice, *filter(None, [partial])])
                 here = _compare_files(call, store, found, verbose)
             if here is not None:
                 view = msgspec.structs.replace(view, workspace=here.view(), advice=[*view.advice, *here.advice()])

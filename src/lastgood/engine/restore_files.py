@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 REPORT_EVERY = 100
 TAKEN_BACK = "as it was before the interruption"
+IN_PART = "(in part: "
 
 
 class RootPlan(NamedTuple):
@@ -710,7 +711,7 @@ def _in_part(failed: Sequence[tuple[str, str]]) -> str:
     if not failed:
         return ""
     first = failed[0][0].encode(errors="backslashreplace").decode()
-    return f"(in part: {len(failed)} not put back, the first is {first})"
+    return f"{IN_PART}{len(failed)} not put back, the first is {first})"
 
 
 def shown(root: Root, path: bytes) -> str:

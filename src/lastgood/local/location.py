@@ -150,6 +150,11 @@ class Config(NamedTuple):
         file = self.folder / CONFIG
         return _place(self.store, self.folder, str(file if file.exists() else self.folder / ".git"))
 
+    def has_store(self) -> bool:
+        """Return whether the store that it names is there."""
+        catalog = self.location().catalog
+        return catalog is not None and catalog.exists()
+
     def _path(self, path: str) -> str:
         return str(_expand(self.folder, path))
 

@@ -129,6 +129,25 @@ def find_saved(store: Store, task: Task, name: str) -> Checkpoint | None:
     return None
 
 
+def advise_partial(store: Store, head: Checkpoint, owner: str | None) -> str | None:
+    """Say how to go on where a restore made `head` and could not put everything back; None: it is no such one."""
+    from lastgood.engine.restore_files import IN_PART
+
+    if not head.integrity_ok or head.type != "restored" or IN_PART not in head.message:
+        return None
+    wanted, then = head.parent_id, "`lastgood restore {}` tries again"  # where a branch begins, or a move ends
+    if (head.version or 1) > 1:
+        moves = store.history(head.task_id, kinds=("restored", "undone", "redone", "switched"), owner=owner)
+        last = next((one for one in moves if one.data.get("by") != "fork"), None)
+        if last is not None and last.kind == "restored":
+            wanted, then = last.checkpoint_id, "`lastgood diff {}` shows what differs"  # of which paths is not known
+    found = store.get_checkpoint(wanted, owner=owner) if wanted else None
+    if found is None:
+        return None
+    place = f"@{found.sequence}"
+    return f"@{head.sequence} is {place} in part, some was not put back: {then.format(place)}"
+
+
 def find_saved_first(store: Store, task: Task, left: Checkpoint | None, head: Checkpoint) -> Checkpoint | None:
     """Return the checkpoint that was made of the files as they were, if they were not those of `left`."""
     if left is None:
