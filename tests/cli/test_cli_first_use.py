@@ -42,3 +42,17 @@ def test_run_step_saves_what_it_finds_and_says_so(run: Run, folder: Path) -> Non
     assert "Unsaved changes were saved first, as @1" in said
     run("restore", "@1")
     assert (folder / "my.txt").read_text() == "mine\n"
+
+
+def test_a_store_whose_configuration_is_gone_is_found_and_used_again(run: Run, folder: Path) -> None:
+    """`rm -rf *` leaves it, and every command said that there was none; a save made another one elsewhere."""
+    (folder / "a.txt").write_text("precious")
+    run("init", "--here")
+    for path in (folder / "a.txt", folder / "lastgood.toml"):
+        path.unlink()
+    for words in (["status"], ["log"], ["restore", "HEAD"], ["save", "--set", "a=1"]):
+        refused = run(*words, code=3).stderr
+        assert f"there is a store in {folder}, and no lastgood.toml that names it" in refused
+    run("init")
+    run("restore", "@1")
+    assert (folder / "a.txt").read_text() == "precious"

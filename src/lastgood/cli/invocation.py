@@ -144,6 +144,7 @@ class Invocation:
         location = self.locate()
         if location.catalog is None:
             raise InvalidError("a command keeps nothing in memory", hint="give --store a folder")
+        refuse_orphan(location)
         if not create or location.config is not None:
             self.require_store()
         is_new = self._is_missing(location)
@@ -262,6 +263,7 @@ class Invocation:
     def require_store(self) -> None:
         """Raise NotFoundError unless the store is there."""
         location = self.locate()
+        refuse_orphan(location)
         if not self._is_missing(location):
             return
         said, config = f"there is no store at {location.place}", location.config
@@ -307,6 +309,24 @@ def telling(call: Invocation, task: Task, nothing: str) -> Iterator[None]:
         elif head is not None:
             call.interrupted = f"the newest checkpoint is @{head.sequence} now; `lastgood status` shows the files"
         raise
+
+
+def refuse_orphan(location: Location) -> None:
+    """Raise NotFoundError where a store lies here or above that nothing leads to: its lastgood.toml was removed."""
+    if location.found_by != "default":
+        return
+    from lastgood.local.location import FOLDER
+    from lastgood.local.paths import CATALOG
+
+    orphan: Path | None = None
+    with suppress(OSError):
+        here = Path.cwd()
+        orphan = next((above for above in (here, *here.parents) if (above / FOLDER / CATALOG).is_file()), None)
+    if orphan is not None:
+        raise NotFoundError(
+            f"there is a store in {orphan}, and no lastgood.toml that names it",
+            hint=f"`lastgood init {quote(str(orphan))}` uses it again",
+        )
 
 
 class AlertPrinter:

@@ -11,7 +11,7 @@ import msgspec
 from lastgood.cli.completion import complete_steps
 from lastgood.cli.failure import confirm, in_commands
 from lastgood.cli.input import choose
-from lastgood.cli.invocation import Invocation, Number, subcommand, task_argument, workspace_options
+from lastgood.cli.invocation import Invocation, Number, refuse_orphan, subcommand, task_argument, workspace_options
 from lastgood.cli.output import (
     change_line,
     counted,
@@ -54,6 +54,7 @@ def status(call: Invocation, verbose: bool) -> None:
     With a workspace: which branch its files belong to, and what has changed since that branch's newest checkpoint.
     """
     location = call.locate()
+    refuse_orphan(location)
     view = StatusView(
         store=":memory:" if location.catalog is None else str(location.catalog),
         found_by=location.found_by,
