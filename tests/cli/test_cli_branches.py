@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,15 @@ def test_what_stands_behind_the_task_may_stand_alone(run: Run, data: Run, three:
     run("tag", "green")
     assert data("show", "green")["id"] == data("show", "HEAD")["id"]
     assert data("tag", "first", "@1")["checkpointId"] == data("show", "@1")["id"]
+
+
+def test_a_save_on_a_branch_that_has_not_the_files_names_what_works(run: Run, folder: Path) -> None:
+    """The hint had gone to the branch that is active already, which changed nothing."""
+    (folder / "a.txt").write_text("one")
+    run("init")
+    run("fork", "HEAD", "--name", "par2")
+    failed = run("--task", "par2", "save", "--set", "x=1", code=4).stderr
+    assert "--no-files saves without files" in failed
+    run("--task", "par2", "save", "--set", "x=1", "--no-files")
+    run(*shlex.split(failed.split("hint: `lastgood ")[1].split("`")[0]))
+    assert run("--task", "par2", "save", "--set", "x=2").stdout

@@ -968,3 +968,19 @@ def test_an_undo_in_part_is_named_in_status_too(run: Run, data: Run, work: Path)
     run("redo", code=10)
     told = " ".join(data("status")["advice"])
     assert "is @3 in part, some was not put back: `lastgood restore @3` tries again" in told
+
+
+def test_a_restore_that_only_lacks_what_was_left_out_makes_nothing(run: Run, data: Run, work: Path) -> None:
+    """Each one had made another branch, since the trees differ in what they left out."""
+    (work / ".env").write_text("TOKEN=1")
+    run("save", "--set", "n=3")
+    (work / ".env").unlink()
+    (work / "a.txt").write_text("ruined\n")
+    run("restore", "@3")
+    count = data("log", "--all")["total"]
+    again = run("restore", "@3")
+    assert again.stdout == "nothing to restore: everything is already as in @3\n"
+    assert ".env (secret)" in again.stderr
+    assert data("log", "--all")["total"] == count
+    (work / "a.txt").chmod(0o755)
+    assert run("restore", "@3").stdout.startswith("restored @3 as ")

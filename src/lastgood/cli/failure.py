@@ -73,10 +73,7 @@ def report(error: Exception, call: Format, interrupted: str = "") -> int:
         command = error.ctx.command_path if error.ctx else "lastgood"
         return _print("usage", error.format_message(), f"Run `{command} --help` for usage.", USAGE, call)
     if isinstance(error, CheckpointError):
-        hint = (
-            f"free some space: {room}" if isinstance(error, DiskFullError) and (room := call.room()) else _hint(error)
-        )
-        return _print(error.code, str(error), hint, error.exit_code, call)
+        return _print(error.code, str(error), _hint(error, call), error.exit_code, call)
     if isinstance(error, OSError):
         detail = f"{error.filename}: {error.strerror}"
         hint = "look at the path and its permissions"
@@ -87,9 +84,13 @@ def report(error: Exception, call: Format, interrupted: str = "") -> int:
     raise error
 
 
-def _hint(error: CheckpointError) -> str | None:
+def _hint(error: CheckpointError, call: Format) -> str | None:
     """Return what to do about it in the words of the command line, where those of the library are others."""
+    if isinstance(error, DiskFullError) and (room := call.room()):
+        return f"free some space: {room}"
     if isinstance(error, FolderTakenError):
+        if call.switch:
+            return f"{call.switch} makes the files those of this branch; --no-files saves without files"
         branch = quote(error.details["branch_id"])
         return f"`lastgood branch --switch {branch} --no-files` goes to that branch and leaves the files as they are"
     if "folders" in error.details:

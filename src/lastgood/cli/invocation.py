@@ -59,6 +59,8 @@ class Invocation:
         self.alerts = AlertPrinter(self)
         self.interrupted = ""
         """What is true after Ctrl-C, for the person who pressed it."""
+        self.switch = ""
+        """The command that goes to the branch that --task names."""
 
     def complete(self, text: str) -> str:
         """Return `text`, the commands in it with the options given here, without which they act on another store."""
@@ -258,7 +260,10 @@ class Invocation:
     def work_on(self, store: Store) -> Task:
         """Return the task with its workspace. This finishes or takes back a restore that was interrupted there."""
         folders = self.folders()
-        return store.task(self.task_id(), workspace=False if self.no_files else folders, owner=self.owner)
+        task = store.task(self.task_id(), workspace=False if self.no_files else folders, owner=self.owner)
+        if self.task not in (None, task.task_id):
+            self.switch = f"`lastgood branch --task {quote(task.task_id)} --switch {quote(self.task_id())}`"
+        return task
 
     def require_store(self) -> None:
         """Raise NotFoundError unless the store is there."""

@@ -29,6 +29,7 @@ class Format(Protocol):
 
     json: bool
     quiet: bool
+    switch: str
 
     def complete(self, text: str) -> str: ...
     def room(self) -> str: ...

@@ -284,7 +284,7 @@ def _find_only_missing(
     store: Store, task: Task, chosen: Checkpoint, what: What, paths: tuple[str, ...]
 ) -> tuple[Skipped, ...] | None:
     """Return what a restore cannot bring back, where it would change nothing at all; None: it would change some."""
-    if task.head is None or (not paths and not has_same_content(chosen, task.head, what)):
+    if task.head is None or (not paths and not has_same_content(store, task.owner, chosen, task.head, what)):
         return None
     if what == "state" or chosen.record.files is None or not has_workspace(task):
         return None if paths else ()

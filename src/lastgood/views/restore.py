@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lastgood.errors import CheckpointError, NotFoundError
+from lastgood.errors import CheckpointError, IntegrityError, NotFoundError
 from lastgood.model.checkpoint import VALUES, Skipped
 from lastgood.views.checkpoint import verification, view_checkpoint
 from lastgood.views.document import View, compose
@@ -78,16 +78,21 @@ def without(paths: Sequence[str], others: Sequence[str]) -> list[str]:
     return [path for path in paths if path not in left_out]
 
 
-def has_same_content(chosen: Checkpoint, head: Checkpoint, what: What) -> bool:
+def has_same_content(store: Store, owner: str, chosen: Checkpoint, head: Checkpoint, what: What) -> bool:
     """Return whether restoring that part of `chosen` leaves the task as `head` has it, and as good; the disk is not
-    looked at."""
+    looked at, nor what was left out."""
     standing = verification(chosen)
     if standing != verification(head) or (standing != "verified" and (chosen.has_evidence or chosen.judge())):
         return False
-    ours, theirs = ([(root.name, root.tree, root.partial) for root in one.record.files or ()] for one in (chosen, head))
-    same_files = what == "state" or chosen.record.files is None or ours == theirs
     names = () if what == "files" else (*VALUES, "control_state")
-    return same_files and all(getattr(chosen.record, name) == getattr(head.record, name) for name in names)
+    if any(getattr(chosen.record, name) != getattr(head.record, name) for name in names):
+        return False
+    if what == "state" or chosen.record.files is None:
+        return True
+    ours, theirs = ([(root.name, root.partial) for root in one.record.files or ()] for one in (chosen, head))
+    with suppress(IntegrityError):  # the restore says what is damaged
+        return ours == theirs and not changes_between(store, chosen, head, owner)
+    return False
 
 
 def view_unchanged(chosen: Checkpoint, head: Checkpoint, branch: str, missing: tuple[Skipped, ...]) -> dict[str, Any]:
