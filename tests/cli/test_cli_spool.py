@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from tests.support.disks import small_disk
 
 import lastgood
 from lastgood.catalog.sqlite import connection
+from lastgood.model.identity import digest
 
 
 @pytest.fixture
@@ -46,6 +48,22 @@ def test_what_waits_is_listed_and_brought_when_the_store_is_back(
     shown = [each["sequence"] for each in data("log")["checkpoints"]]
     assert shown == [5, 4, 3, 2, 1]
     assert "nothing waits for the store" in run("spool").stderr
+
+
+def test_nothing_is_spooled_behind_a_link_in_a_folder_that_came_from_somebody(
+    run: Run, three: Path, tmp_path: Path
+) -> None:
+    """S2: the spool that a lastgood.toml names stays in its folder, but the folder that a store has in it led out."""
+    private, catalog = tmp_path / "private", os.path.realpath(three / ".lastgood/catalog.sqlite")
+    private.mkdir()
+    (three / "lastgood.toml").write_text('store = ".lastgood"\ntask = "work"\nspool = "spool"\n')
+    (three / "spool").mkdir()
+    (three / "spool" / digest(os.fsencode(catalog)).hex()[:32]).symlink_to(private)
+    with suppress(lastgood.InvalidError), lastgood.open() as store:
+        (three / ".lastgood").rename(three / "elsewhere")
+        store.task("work").save({"n": 4})
+    assert list(private.iterdir()) == []
+    assert "the spool's folder is a link" in run("save", "--set", "n=4", code=2).stderr
 
 
 def test_a_replay_of_nothing_says_that_nothing_waits(run: Run, three: Path) -> None:

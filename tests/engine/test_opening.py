@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -304,6 +305,35 @@ def test_a_fifo_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: P
     os.mkfifo(file)
     with pytest.raises(lastgood.IntegrityError, match="something else"):
         lastgood.open(tmp_path / "store")
+
+
+def _put_hot_journal(file: Path) -> None:
+    """Put one there that says that the catalog had 8 TiB."""
+    header = struct.pack(">8sIIIII", bytes.fromhex("d9d505f920a163d7"), 0, 0, 1 << 31, 512, 4096)
+    file.write_bytes(header.ljust(512, b"\0") + bytes(4096))
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere"), _put_hot_journal])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_journal_beside_the_catalog_is_refused(tmp_path: Path, put: Callable[[Path], None], is_link: bool) -> None:
+    """I3, G6: SQLite waited for a fifo, and did what the journal of somebody else says. Also beside a link's target."""
+    with lastgood.open(tmp_path / "store") as store:
+        store.task("t").save({"n": 1})
+    catalog = tmp_path / "store/catalog.sqlite"
+    if is_link:
+        for file in (tmp_path / "store").glob("catalog.sqlite*"):
+            file.rename(tmp_path / file.name)
+        catalog.symlink_to(catalog := tmp_path / "catalog.sqlite")
+    size, journal = catalog.stat().st_size, catalog.with_name("catalog.sqlite-journal")
+    put(journal)
+    opened = f"import lastgood; lastgood.open({str(tmp_path / 'store')!r})"  # where it can be ended: SQLite waits
+    told = subprocess.run([sys.executable, "-c", opened], capture_output=True, text=True, timeout=30)
+    assert "IntegrityError: catalog.sqlite-journal is there" in told.stderr
+    assert catalog.stat().st_size == size
+    journal.rmdir() if journal.is_dir() else journal.unlink()
+    journal.touch()  # an empty one says nothing
+    with lastgood.open(tmp_path / "store") as store:
+        assert store.task("t").state == {"n": 1}
 
 
 # --- without a home, without a working directory --------------------------------------------------------------------

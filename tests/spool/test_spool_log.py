@@ -40,7 +40,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Non
         act()
         return part
 
-    monkeypatch.setattr(connection, "os", SimpleNamespace(pread=pread, pwrite=os.pwrite, fsync=os.fsync))
+    monkeypatch.setattr(connection, "os", SimpleNamespace(path=os.path, pread=pread, pwrite=os.pwrite, fsync=os.fsync))
 
 
 def fail_to_sync(spool: SpoolFile) -> None:
@@ -57,7 +57,7 @@ def break_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def fsync(descriptor: int) -> None:
         raise OSError(errno.EIO, "planted")
 
-    monkeypatch.setattr(connection, "os", SimpleNamespace(pread=os.pread, pwrite=os.pwrite, fsync=fsync))
+    monkeypatch.setattr(connection, "os", SimpleNamespace(path=os.path, pread=os.pread, pwrite=os.pwrite, fsync=fsync))
 
 
 def count_rewrites(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -68,7 +68,7 @@ def count_rewrites(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         syncs.append(descriptor)
         os.fsync(descriptor)
 
-    monkeypatch.setattr(connection, "os", SimpleNamespace(pread=os.pread, pwrite=os.pwrite, fsync=fsync))
+    monkeypatch.setattr(connection, "os", SimpleNamespace(path=os.path, pread=os.pread, pwrite=os.pwrite, fsync=fsync))
     return syncs
 
 

@@ -109,7 +109,8 @@ class Location(NamedTuple):
         """Return the files and folders that it consists of, whether they are there or not."""
         if self.catalog is None:
             return []
-        beside = [self.catalog.with_name(self.catalog.name + end) for end in ("", "-wal", "-shm", "-lock")]
+        ends = ("", "-wal", "-shm", "-lock", "-journal")  # the last is none of its own, and refused
+        beside = [self.catalog.with_name(self.catalog.name + end) for end in ends]
         return [*beside, *(path for path in (self.objects, self.cache, self.quarantine) if path is not None)]
 
 

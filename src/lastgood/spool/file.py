@@ -96,7 +96,10 @@ def spool_folder(catalog: Path, options: Options) -> Path | None:
     else:
         above = Path(os.path.abspath(os.path.expanduser(os.fspath(options.spool))))  # noqa: PTH100, PTH111
         _require_outside(Path(os.path.realpath(above)), Path(target))
-    return above / digest(os.fsencode(target)).hex()[:32]
+    folder = above / digest(os.fsencode(target)).hex()[:32]
+    if os.path.islink(folder):  # noqa: PTH114  # asked with each opening
+        raise InvalidError(f"the spool's folder is a link: {folder}", hint="remove it", field="spool")
+    return folder
 
 
 def _require_outside(folder: Path, catalog: Path) -> None:

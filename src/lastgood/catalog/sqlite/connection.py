@@ -216,10 +216,19 @@ def _configure(connection: apsw.Connection) -> None:
 
 
 def _require_files(path: Path) -> None:
-    """SQLite reads whatever lies there, and would wait for ever for who writes into a fifo."""
-    for file in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+    """SQLite reads whatever lies there, and would wait for ever for who writes into a fifo. It obeys a journal, which a
+    database with a log never has: one of 4.6 KB made a catalog 8 TiB long."""
+    real = os.path.realpath(path)  # beside that is where SQLite looks
+    for file in (Path(real + end) for end in ("", "-wal", "-shm", "-journal")):
         with suppress(OSError):
-            if not stat.S_ISREG(file.stat().st_mode):
+            found = file.lstat()
+            is_regular = stat.S_ISREG(found.st_mode)
+            if file.name.endswith("-journal") and (found.st_size or not is_regular):
+                raise IntegrityError(
+                    f"{file.name} is there, and a store has no journal: another program or somebody put it there",
+                    hint=f"remove {file}; nothing was read from it",
+                )
+            if not is_regular:
                 raise IntegrityError(
                     f"something else is in the place of {file.name}, a file of the store",
                     hint="was it put there by hand? "

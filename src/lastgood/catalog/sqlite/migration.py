@@ -133,7 +133,7 @@ def remove(scratch: Path) -> None:
 
 def remove_unfinished(path: Path) -> None:
     """What was left by somebody who was killed while creating or rebuilding. Inside a turn: nobody else is at it."""
-    mine = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f-]{{36}}\.new(-wal|-shm)?")
+    mine = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f-]{{36}}\.new(-wal|-shm|-journal)?")
     for left in path.parent.iterdir():
         if mine.fullmatch(left.name):
             remove(left)
