@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from lastgood.errors import InvalidError
+from lastgood.local.process import descriptors
 from lastgood.model.tree import MAX_ATTRIBUTES, SPECIAL_BITS, Attributes, Owner, is_attribute
 
 T = TypeVar("T")
@@ -223,16 +224,18 @@ def find_stores(folder: int, names: Collection[bytes]) -> set[bytes]:
             found.update(name + ending for ending in (b"", b"-wal", b"-shm", b"-lock"))
             found.update(beside + part for part in (b"objects", b"quarantine"))
             found.add(beside + b"cache" if beside else b"objects.cache")
+    descriptors.close_parked()
     return found
 
 
 def _is_catalog(folder: int, name: bytes) -> bool:
     with suppress(OSError):
         file = open_file(folder, name)
+        found = os.fstat(file)
         try:
-            return stat.S_ISREG(os.fstat(file).st_mode) and is_catalog_header(os.pread(file, 100, 0))
+            return stat.S_ISREG(found.st_mode) and is_catalog_header(os.pread(file, 100, 0))
         finally:
-            os.close(file)
+            descriptors.close(file, found)  # it may be a database that this process has locked
     return False
 
 
