@@ -73,6 +73,22 @@ def one_letter(pattern: str) -> tuple[Callable[[str], bool], str]:
     return lambda letter: letter != "/" and (letter in members) == (start == 1), pattern[end + 1 :]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "above"),
+    [
+        ("*a" * 30 + "*b", "a" * 200),
+        ("**a" * 30 + "b", "a" * 200),
+        ("**/a/" * 30 + "b", "a/" * 120),
+        ("**/*a*a/" * 30 + "b", "aaaa/" * 120),
+        ("**" + "?*" * 30 + "/b", "a" * 200 + "/"),
+    ],
+)
+def test_no_pattern_is_tried_for_hours(pattern: str, above: str) -> None:
+    """A pattern with n stars was tried in as many ways as n places can be chosen in the path."""
+    chosen = Selection([pattern])
+    assert [chosen.covers(os.fsencode(above + name)) for name in ("b", "b/a", "a")] == [True, True, False]
+
+
 @given(usable)
 def test_a_leading_dot_and_a_trailing_slash_change_nothing(text: str) -> None:
     same = (text, f"./{text}", f"{text}/", f"./{text}/")

@@ -15,7 +15,7 @@ from lastgood.errors import InvalidError
 
 _SPECIAL = re.compile(r"((?:(?<=/)|^)\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\])")
 _MEMBER = re.compile(r"(.)-(.)|(.)", re.DOTALL)
-_MEANING = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_DEEP = {"**/": "(?:.*?/)??", "**": ".*?"}
 
 
 class Selection:
@@ -24,11 +24,11 @@ class Selection:
     def __init__(self, texts: Iterable[str]) -> None:
         """Raise InvalidError for a text that cannot name anything below the workspace."""
         either = "|".join(map(_to_expression, texts)) or "(?!)"
-        self._expression = re.compile(f"(?:{either})(?:/.*)?", re.DOTALL)
+        self._expression = re.compile(rf"(?:{either})(?:/|\Z)", re.DOTALL)
 
     def covers(self, path: bytes) -> bool:
         """Return whether the path, or a folder above it, is selected."""
-        return self._expression.fullmatch(os.fsdecode(path)) is not None
+        return self._expression.match(os.fsdecode(path)) is not None
 
 
 def select(texts: Sequence[str] | None, root: str = "") -> Selection | None:
@@ -73,11 +73,26 @@ def _to_expression(text: str) -> str:
             f"{text[:80]!r} does not name anything below the workspace",
             hint="give paths relative to the workspace, such as src/app.py or 'docs/**'",
         )
-    pieces = _SPECIAL.split(path)  # in turn what is meant literally, and what has a meaning
-    pieces[::2] = map(re.escape, pieces[::2])
-    pieces[1::2] = (_MEANING.get(piece) or _to_class(piece) for piece in pieces[1::2])
-    pattern = "".join(pieces)
-    return f"{re.escape(path)}|{pattern}"
+    deep, pieces = "", [""]  # what is between two stars
+    pattern = ""
+    for at, piece in enumerate(_SPECIAL.split(path)):  # in turn what is meant literally, and what has a meaning
+        if at % 2 == 0:
+            pieces[-1] += re.escape(piece)
+        elif piece in _DEEP:
+            pattern += f"(?>{deep}{_join(pieces)})"
+            deep, pieces = _DEEP[piece], [""]
+        elif piece == "*":
+            pieces.append("")
+        else:
+            pieces[-1] += "[^/]" if piece == "?" else _to_class(piece)
+    last = f"[^/]*{pieces.pop()}" if len(pieces) > 1 else ""
+    return f"{re.escape(path)}|{pattern}{deep}{_join(pieces)}{last}"
+
+
+def _join(pieces: list[str]) -> str:
+    """Return an expression with a star between the pieces, none of which is tried twice: each takes as little as lets
+    the next piece match. Taking more could not help, as the next star, or `**`, takes whatever is left over."""
+    return pieces[0] + "".join(f"(?>[^/]*?{piece})" for piece in pieces[1:])
 
 
 def _to_class(piece: str) -> str:
