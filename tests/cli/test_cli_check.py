@@ -169,7 +169,7 @@ def test_a_damaged_checkpoint_is_marked_passed_over_and_restored_in_part(
     (folder / "big").write_text("other")
     refused = run("restore", damaged["id"], code=5)
     assert f"checkpoint {damaged['id']} cannot be restored: big: " in refused.stderr
-    assert "--skip-damaged" in refused.stderr
+    assert f"`lastgood restore {damaged['id']} --skip-damaged`" in refused.stderr
     said = data("restore", damaged["id"], "--skip-damaged", code=10)
     assert ([one["path"] for one in said["failed"]], said["restored"]) == (["big"], ["small"])
     assert ((folder / "small").read_text(), (folder / "big").read_text()) == ("2", "other")

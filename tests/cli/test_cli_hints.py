@@ -176,6 +176,7 @@ PLAIN = {
     "place_text(chosen)",
     "short_id(request.id)",
     "branch",  # quoted already
+    "name",
     "noun",  # a word of the source
     "close[0]",
     "FOR_PATHS[self.name]",
@@ -257,3 +258,16 @@ def test_a_secret_in_a_folder_with_a_colon_is_kept_by_its_own_path(run: Run, fol
     (folder / "other" / ".env").write_text("KEY=1")
     both = run("save", "--workspace", "a=x:y", "--workspace", "b=other", "--task", "two").stderr
     assert "echo '!/.env' >> .lastgoodignore" in both
+
+
+def test_hints_name_the_checkpoint_that_they_are_about(run: Run, data: Run, three: Path) -> None:
+    second = data("show", "@2")["id"]
+    run("rm", "@2")
+    [undo] = printed_commands(run("restore", second, code=4).stderr)
+    assert undo == f"rm --undo {second}"
+    run(*shlex.split(undo))
+    assert run("show", second).stdout
+    assert "begin" not in in_commands("or begin the session with restart=True")
+    assert in_commands("open the task with that workspace, which undoes it") == (
+        "run `lastgood restore HEAD --dry-run` there, which undoes it"
+    )

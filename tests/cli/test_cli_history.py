@@ -320,3 +320,27 @@ def test_log_of_paths_lists_what_cannot_be_compared(run: Run, folder: Path) -> N
     run("save")
     damage(folder, 1)
     assert [one[:6].split() for one in run("log", "--", "a.txt").stdout.splitlines()] == [["*", "@2"], ["@1"]]
+
+
+def test_older_entries_are_offered_only_where_there_are_some(run: Run, data: Run, three: Path) -> None:
+    count = len(data("history")["entries"])
+    assert "Older" not in run("history", "-n", str(count)).stderr
+    assert "Older" in run("history", "-n", str(count - 1)).stderr
+
+
+def test_the_log_of_a_path_that_never_was_says_so(run: Run, folder: Path) -> None:
+    (folder / "app.py").write_text("1")
+    run("init")
+    assert run("log", "--", "app.py").stdout
+    failed = run("log", "--", "ap.py", code=3).stderr
+    assert "there is no 'ap.py' in @1" in failed
+    assert "did you mean app.py?" in failed
+    (folder / "app.py").unlink()
+    run("save")
+    assert len(run("log", "--", "app.py").stdout.splitlines()) == 2
+
+
+def test_a_restored_checkpoint_that_has_a_tag_still_says_from_which(run: Run, three: Path) -> None:
+    run("restore", "@1")
+    run("tag", "green", "HEAD")
+    assert run("log", "-n", "2").stdout.splitlines()[0].endswith("restored  [green] from @1")

@@ -43,9 +43,11 @@ _COMMANDS = (
     (r"task\.refresh\(\) goes on", "the next command goes on"),
     (r"ask `if task\.head` first", "`lastgood save` makes the first"),
     (r"store\.task\(…, workspace=folder\)", "--workspace DIR"),
-    (r"store\.undelete_checkpoint\(id\)", "`lastgood rm --undo`"),
+    (r"store\.undelete_checkpoint\('([^']+)'\)", r"`lastgood rm --undo \1`"),
     (r", or lastgood\.register\(\) the class with to_plain and from_plain", ""),
     (r'\bwhat="(\w+)"', r"--what \1"),
+    (r"begin (the|a) session with restart=True", "give the same `lastgood run` --restart"),
+    (r"open the task with that workspace", "run `lastgood restore HEAD --dry-run` there"),
     (r"\brestart=True", "--restart"),
     (r"task\.last_good\(any=True\)", "`lastgood last-good --any`"),
     (r"task\.recovery\(\)", "`lastgood status`"),
@@ -98,7 +100,9 @@ def _hint(error: CheckpointError, call: Format) -> str | None:
     if isinstance(error, EvidenceError):
         return "`lastgood restore last-good` restores the last good one; --override-evidence restores this one anyway"
     if isinstance(error, IntegrityError) and error.details.get("problems"):
-        return "`lastgood restore --skip-damaged` restores what is whole; `lastgood restore last-good` another one"
+        name = quote(error.details["checkpoint_id"])
+        whole = f"`lastgood restore {name} --skip-damaged` restores what is whole"
+        return f"{whole}; `lastgood restore last-good` another one"
     return None if error.hint is None else in_commands(error.hint)
 
 

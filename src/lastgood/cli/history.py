@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -53,20 +53,20 @@ def history(
         _show_store(call, limit, before)
         return
     with call.open() as store:
-        found = store.history(
-            call.task_id(),
-            kinds=list(kinds) or None,
-            types=list(types) or None,
-            since=None if since is None else since_moment(since),
-            before=before,
-            limit=limit,
-            owner=call.owner,
-        )
+        wanted: dict[str, Any] = {
+            "kinds": list(kinds) or None,
+            "types": list(types) or None,
+            "since": None if since is None else since_moment(since),
+            "owner": call.owner,
+        }
+        found = store.history(call.task_id(), before=before, limit=limit, **wanted)
+        is_full = len(found) == limit
+        older = is_full and store.history(call.task_id(), before=found[-1].sequence, limit=1, **wanted)
         names = TaskNames(store, call.task_id(), call.owner)
         rows = [] if call.json else [_cells(entry, _about(entry, names)) for entry in found]
         view = {"entries": list(view_entries(found, names))} if call.json else None
     print_result(call, view, map(fitted, table(rows, HEADINGS)))
-    if len(found) == limit:
+    if older:
         say(call, f"Older entries: {call.again('--before', found[-1].sequence)}")
 
 

@@ -262,7 +262,7 @@ class Invocation:
         folders = self.folders()
         task = store.task(self.task_id(), workspace=False if self.no_files else folders, owner=self.owner)
         if self.task not in (None, task.task_id):
-            self.switch = f"`lastgood branch --task {quote(task.task_id)} --switch {quote(self.task_id())}`"
+            self.switch = f"`lastgood branch --switch {quote(self.task_id())} --task {quote(task.task_id)}`"
         return task
 
     def require_store(self) -> None:

@@ -22,6 +22,7 @@ from lastgood.cli.output import (
 )
 from lastgood.cli.summary import STYLES, age_text, mark_of, place_text, tagged_message
 from lastgood.views.checkpoint import verification, view_listed
+from lastgood.views.files import require_paths, touches
 from lastgood.views.records import find_active_line, find_head_id
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def log(
             listed = [view_listed(checkpoint, head_id) for checkpoint in found]
             click.echo(json_text({"checkpoints": listed, "total": total, "older": older}))
             return
+        if head_id and not (found or older or before or type_):
+            require_paths(store, store.find_checkpoint(head_id, owner=call.owner), paths)
         names = _branch_names(store, call.owner, task_id) if every else {}
         paged(_lines(found, head_id, names, verbose))
         if older is not None and older > 1 and len(found) < total:
@@ -86,8 +89,6 @@ def _find(
     if not paths:
         found, total = store.page_checkpoints(line, limit, type_, before=before, owner=owner)
         return found, total, found[-1].sequence if len(found) == limit else None
-    from lastgood.views.files import touches
-
     total = 0
     for _ in range(MOST_PAGES):
         page, total = store.page_checkpoints(line, PAGE, type_, before=before, owner=owner)
@@ -129,11 +130,11 @@ def _message(checkpoint: Checkpoint, places: dict[str, str]) -> str:
     if not checkpoint.integrity_ok:
         return "(damaged)"
     text, origin = tagged_message(checkpoint), places.get(checkpoint.parent_id or "")
-    if text or checkpoint.type not in ("restored", "forked"):
+    if checkpoint.message or checkpoint.type not in ("restored", "forked"):
         return text
     if checkpoint.type == "restored" and (checkpoint.version or 1) > 1:
-        return "files of an earlier checkpoint"
-    return f"from {origin}" if origin else ""
+        return f"{text} files of an earlier checkpoint".lstrip()
+    return f"{text} from {origin}".lstrip() if origin else text
 
 
 def _cells(checkpoint: Checkpoint, names: dict[str, str], now: datetime, verbose: bool) -> list[str]:

@@ -87,7 +87,7 @@ def require_restorable(
     if stored.deleted:
         raise ConflictError(
             f"checkpoint {stored.id} was deleted",
-            hint="store.undelete_checkpoint(id) brings it back",
+            hint=f"store.undelete_checkpoint({stored.id!r}) brings it back",
             checkpoint_id=stored.id,
         )
     judged = checkpoint.has_evidence or checkpoint.judge() is not None

@@ -75,7 +75,8 @@ def attest(
         raise InvalidError(f"there is no attestation {kind!r}")
     if subject.deleted and kind in ("tag", "verification"):
         raise NotFoundError(
-            f"checkpoint {checkpoint_id!r} was deleted", hint="store.undelete_checkpoint(id) brings it back"
+            f"checkpoint {checkpoint_id!r} was deleted",
+            hint=f"store.undelete_checkpoint({checkpoint_id!r}) brings it back",
         )
     if _holds_already(connection, subject, kind, data):
         last = [one for one, _ in attestations_of(connection, subject.number) if one.kind == kind]
