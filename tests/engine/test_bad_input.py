@@ -161,6 +161,24 @@ def _inside(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (cyclic_dict(), "keep an id or a key in the place of what holds it"),
+        (cyclic_dataclass(), "keep an id or a key in the place of what holds it"),
+        (wrapped(300, DEEP["list"]), "keep it flatter: as lists of parts that refer to each other, or in a file"),
+        (wrapped(100, DEEP["tuple"]), "keep it flatter: as lists of parts that refer to each other, or in a file"),
+        (object(), "keep plain data, or lastgood.register() the class with to_plain and from_plain"),
+    ],
+    ids=["cycle", "cycle of objects", "deep", "deep tuples", "class"],
+)
+def test_the_hint_helps_with_what_is_wrong(task: lastgood.Task, value: Any, hint: str) -> None:
+    """A list that contains itself had been told to register its class."""
+    with pytest.raises(UnstorableError) as refused:
+        task.save({"here": value})
+    assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize(
     "make", [cyclic_dict, cyclic_list, cyclic_tuple, cyclic_dataclass, cyclic_key_map], ids=lambda make: make.__name__
 )
 @pytest.mark.parametrize("where", ["state", "artifacts", "metadata", "in a long list"])

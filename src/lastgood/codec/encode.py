@@ -62,6 +62,8 @@ Path = tuple["Path", str, object] | None
 """Where a value stands, innermost first: (outer path, form, key). Put into words only when something is wrong."""
 
 NAME, ENTRY, ITEM, KEYED, KEY, ELEMENT = "{}", ".{}", "[{}]", "[{!r}]", " key {!r}", "{{…}}"
+PLAINER = "keep plain data, or lastgood.register() the class with to_plain and from_plain"
+FLATTER = "keep it flatter: as lists of parts that refer to each other, or in a file"
 _QUOTED_CHARACTERS = 60  # characters of a key that an error quotes
 
 
@@ -236,7 +238,7 @@ class _Walk:
         except CheckpointError:
             raise
         except RecursionError:
-            raise _unstorable(path, value, "nested too deeply") from None
+            raise _unstorable(path, value, "nested too deeply", FLATTER) from None
 
     def encode(self, value: Any, path: Path, depth: int, tags: int) -> bytes:
         """Encode a part that stands in `depth` containers, and in `tags` tagged values."""
@@ -252,7 +254,7 @@ class _Walk:
 
     def _container(self, value: Any, path: Path, depth: int, tags: int) -> bytes:
         if depth >= MAX_DEPTH:
-            raise _unstorable(None, value, f"nested deeper than {MAX_DEPTH} levels")
+            raise _unstorable(None, value, f"nested deeper than {MAX_DEPTH} levels", FLATTER)
         copy = value.copy()
         if _PLAIN_OR_CONTAINER.issuperset(map(type, copy if type(copy) is list else copy.values())):
             data = _encode_nested(copy, depth)
@@ -285,7 +287,7 @@ class _Walk:
     def _tagged(self, value: Any, path: Path, tags: int) -> bytes:
         self.met_bytes = self.met_bytes or type(value) is bytearray
         if tags >= MAX_TAGS:
-            raise _unstorable(None, value, f"more than {MAX_TAGS} tuples, sets or objects inside each other")
+            raise _unstorable(None, value, f"more than {MAX_TAGS} tuples, sets or objects inside each other", FLATTER)
         self._enter(value, path)
         try:
             if type(value) is set or type(value) is frozenset:
@@ -328,15 +330,10 @@ class _Walk:
 
     def _enter(self, value: object, path: Path) -> None:
         if id(value) in self._open:
-            raise _unstorable(path, value, "it contains itself")
+            raise _unstorable(path, value, "it contains itself", "keep an id or a key in the place of what holds it")
         self._open.add(id(value))
 
 
-def _unstorable(path: Path, value: object, why: str) -> UnstorableError:
+def _unstorable(path: Path, value: object, why: str, hint: str = PLAINER) -> UnstorableError:
     where = write_path(path)
-    return UnstorableError(
-        f"{where}: {why}",
-        hint="keep plain data, or lastgood.register() the class with to_plain and from_plain",
-        path=where,
-        type=type(value).__qualname__,
-    )
+    return UnstorableError(f"{where}: {why}", hint=hint, path=where, type=type(value).__qualname__)
