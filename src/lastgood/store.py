@@ -384,6 +384,7 @@ class Store:
         that `recovery` has: whatever lies in its folder stays so."""
         from lastgood.engine.step import end_step
 
+        check_name("step id", step_id)
         for journal in self._engine.catalog.journals():
             if journal.id == step_id and journal in pending_restores(self._engine, journal.task_id, self._owner(owner)):
                 self._engine.catalog.end_journal(step_id)

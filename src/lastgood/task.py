@@ -16,7 +16,7 @@ from lastgood.engine.handle import Handle
 from lastgood.engine.load import BRIEFLY, attest, find_line
 from lastgood.engine.options import OnFailure, check_on_failure
 from lastgood.engine.save import append, make_draft, proving, save
-from lastgood.model.identity import check_flag, check_name, check_tag, check_type
+from lastgood.model.identity import check_flag, check_name, check_path, check_tag, check_type
 from lastgood.model.task import BranchInfo
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ class Task:
 
     def tag(self, checkpoint: Checkpoint | str, name: str, *, move: bool = False) -> None:
         """Name a checkpoint of this task."""
-        checkpoint_id = checkpoint if isinstance(checkpoint, str) else checkpoint.id
+        checkpoint_id = checkpoint.id if isinstance(checkpoint, Checkpoint) else check_name("checkpoint", checkpoint)
         data = {"name": check_tag("tag", name), "move": check_flag("move", move)}
         attest(self._handle.engine, self._handle.user, self.owner, [checkpoint_id], "tag", data)
 
@@ -417,7 +417,7 @@ class Task:
 
         chosen = self._handle.choose(checkpoint)
         with naming_damage(self._handle, chosen, "never"):
-            return copy_files(self._handle.engine, chosen, os.fspath(to), paths)
+            return copy_files(self._handle.engine, chosen, check_path("to", to), paths)
 
     def diff(
         self,

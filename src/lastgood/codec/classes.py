@@ -146,7 +146,8 @@ def as_type(plain: Any, type: type[T]) -> T:
         return msgspec.convert(plain, type, dec_hook=_from_plain)
     except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
         raise InvalidError(
-            f"the state is not a {class_name(type)}: {error}", hint="load it without a type to see what it is"
+            f"the state is not a {getattr(type, '__qualname__', type)}: {error}",
+            hint="load it without a type to see what it is",
         ) from error
 
 

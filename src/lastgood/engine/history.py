@@ -48,7 +48,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("kinds", "types"):
             value = getattr(self, name)
-            if isinstance(value, str) or not isinstance(value, Collection | None):
+            if isinstance(value, str | bytes) or not isinstance(value, Collection | None):
                 raise InvalidError(f"{name} is not a list of texts", hint=f'as in {name}=["created"]')
         for name in ("since", "until"):
             at = getattr(self, name)

@@ -91,8 +91,9 @@ def bring_files(handle: Handle) -> None:
             restore(handle, head, "files", verify=False, message="brought along")
 
 
-def roll_back(handle: Handle, chosen: Checkpoint) -> Restored:
+def roll_back(handle: Handle, chosen: Checkpoint | str) -> Restored:
     """Restore the state for a one-shot caller: evidence is demanded, and the head may be any."""
+    chosen = chosen if isinstance(chosen, Checkpoint) else handle.choose(chosen)
     return _restore_state(handle, chosen, "rollback", NOT_GIVEN, verify=True, message="")
 
 

@@ -20,7 +20,7 @@ from lastgood.engine.staleness import Run
 from lastgood.errors import CheckpointError, ConflictError, InvalidError, NotFoundError, UnavailableError
 from lastgood.local.process import this_process
 from lastgood.model.evidence import Evidence, EvidencePack, EvidenceType
-from lastgood.model.identity import check_name, check_type, new_id, now
+from lastgood.model.identity import check_name, check_path, check_type, new_id, now
 from lastgood.model.task import EventKind, OpenStep
 from lastgood.observe.log import is_logging
 
@@ -139,7 +139,7 @@ class Step:
 
     def expect_file(self, path: str | os.PathLike[str], description: str | None = None) -> None:
         """Claim that a file is as it is now. One that is not there yet must be there when the step commits."""
-        name = os.fspath(path)
+        name = check_path("path", path)
         try:
             digest = self._handle.engine.verifier().hash_file(name)
         except NotFoundError:

@@ -29,6 +29,7 @@ from lastgood.files.rules import Rules
 from lastgood.local.location import make_private
 from lastgood.local.paths import Signature, join, signature, split
 from lastgood.model.checkpoint import FileRoot, Skipped
+from lastgood.model.identity import check_paths
 from lastgood.model.task import FolderId, Journal
 from lastgood.model.tree import Entry, File, Folder, Left, decode_chunks, is_sidecar
 from lastgood.secrets.filenames import is_secret_path
@@ -166,7 +167,7 @@ class Workspace:
         if files is not None:
             from lastgood.files.selection import paths_in
 
-            inside = [_inside(self.roots, file) for file in files]
+            inside = [_inside(self.roots, file) for file in check_paths("files", files)]
             listed = {root.name: list(map(os.fsencode, paths_in(root.name, inside))) for root in self.roots}
         blobs, objects = self._engine.blobs, self._engine.objects
         batch = self._gather_away(stored or ()) if away else Batch(blobs, objects, relies=relies)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from lastgood.errors import InvalidError
+from lastgood.model.identity import check_paths
 
 _SPECIAL = re.compile(r"((?:(?<=/)|^)\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\])")
 _MEMBER = re.compile(r"(.)-(.)|(.)", re.DOTALL)
@@ -33,14 +34,14 @@ class Selection:
 
 def select(texts: Sequence[str] | None, root: str = "") -> Selection | None:
     """Return what the texts select in the root of that name; None: everything, as None does."""
-    if texts is None or (root and f"{root}:" in texts):
+    if texts is None or (root and f"{root}:" in check_paths("paths", texts)):
         return None
     return Selection(paths_in(root, texts))
 
 
 def paths_in(root: str, texts: Iterable[str | os.PathLike[str]]) -> list[str]:
     """Return the paths that are in the root of that name, without the name before them."""
-    paths = [os.fspath(text) for text in texts]
+    paths = check_paths("paths", texts)
     if not root:
         return paths
     named = [path.partition(":") for path in paths]

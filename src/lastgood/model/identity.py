@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lastgood.errors import InvalidError
 
@@ -171,6 +172,21 @@ def is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def check_path(field: str, value: Any) -> str:
+    """Return `value` as a path."""
+    try:
+        return os.fsdecode(value)
+    except TypeError as error:
+        raise InvalidError(f"{field} is {type(value).__name__}, not a path", field=field) from error
+
+
+def check_paths(field: str, value: Any) -> list[str]:
+    """Return `value` as a list of paths; a text alone would be taken for a list of its letters."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidError(f"{field} is not a list of paths", hint=f'as in {field}=["src/app.py"]', field=field)
+    return [check_path(field, path) for path in value]
 
 
 def check_text(field: str, value: object) -> str:
