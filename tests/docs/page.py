@@ -24,7 +24,8 @@ HOME = "/home/ada"
 """The folder of the reader, as pages show it."""
 
 CHANGING = [
-    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}(-[0-9a-f]{4}-[0-9a-f]{12})?"), "ID"),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "WHOLE-ID"),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?"), "TIME"),
     (re.compile(r"\b\d+(\.\d+)? (bytes|[KMG]iB)"), "SIZE"),
     (re.compile(r"\b(now|\d+[smh])\b"), "AGE"),
