@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -45,6 +46,15 @@ def test_a_backup_is_a_store_with_everything(store: Store, tmp_path: Path) -> No
         copy.task("state").save({"goes": "on"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "store", "work"]
     assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_backup_in_the_place_of_its_store_is_no_change_to_git(store: Store, tmp_path: Path) -> None:
+    """It had lacked the file that says so, and was shown as new files."""
+    project = tmp_path / "project"
+    subprocess.run(["git", "init", "-q", project], check=True)
+    store.backup(project / ".lastgood")
+    shown = subprocess.run(["git", "status", "--porcelain"], cwd=project, check=True, capture_output=True)
+    assert shown.stdout == b""
 
 
 def test_a_backup_replaces_nothing(store: Store, tmp_path: Path) -> None:

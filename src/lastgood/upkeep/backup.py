@@ -16,7 +16,7 @@ from lastgood.catalog import open_catalog
 from lastgood.engine.engine import Engine
 from lastgood.errors import ConflictError, DiskFullError, IntegrityError, InvalidError, NotFoundError, UnavailableError
 from lastgood.files.roots import is_there
-from lastgood.local.location import Location, locate, make_folder
+from lastgood.local.location import NOTE, Location, locate, make_folder
 from lastgood.model.identity import new_id
 from lastgood.objects.contract import ObjectStore
 from lastgood.objects.local import LocalObjects
@@ -53,6 +53,7 @@ def back_up(engine: Engine, user: str, to: str | os.PathLike[str], progress: Pro
     partial = destination.with_name(f".{destination.name}.{new_id()}.partial")
     try:
         make_folder(partial)
+        (partial / NOTE).write_text("*\n")  # as in the store that it may be put in the place of
         made = _copy(engine, user, locate(partial), progress or (lambda *_: None))
         partial.rename(destination)
         _sync(destination.parent)
