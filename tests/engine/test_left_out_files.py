@@ -101,6 +101,22 @@ def test_another_store_in_the_folder_is_neither_captured_nor_touched(task: Task,
             assert other.check(read_data=True).ok
 
 
+def test_what_was_captured_of_a_store_is_not_put_over_it(task: Task, folder: Path) -> None:
+    """As checkpoints hold it that are older than this rule."""
+    place = folder / "agent-store"
+    with lastgood.open(place, user="ada") as other:
+        other.task("theirs").save({"round": 1})
+    lock = place / "catalog.sqlite-lock"
+    lock.rename(folder.parent / "lock")  # so it looks like any database
+    saved = task.save({})
+    (folder.parent / "lock").rename(lock)
+    with lastgood.open(place, user="ada") as other:
+        other.task("theirs").save({"round": 2})
+    assert task.restore(saved).failed == ()
+    with lastgood.open(place, user="ada") as other:
+        assert other.task("theirs").state == {"round": 2}
+
+
 def test_a_database_of_another_program_is_a_file(task: Task, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "catalog.sqlite")) as database:
         database.execute("CREATE TABLE t (a)")
